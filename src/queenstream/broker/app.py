@@ -1,0 +1,203 @@
+"""The broker: one process that serves HTTP and keeps all its state in PostgreSQL.
+
+The way of a message: ``http`` reads the request, ``Broker.handle`` finds the route and checks it,
+``routes/messages.py`` calls ``pushing``, ``popping`` or ``acking``, and those run one database function
+(``sql/functions``) for everything that waits together.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from importlib.metadata import version
+
+import msgspec
+
+from queenstream.broker.acking import Acker
+from queenstream.broker.auth import Authenticator, Identity, require
+from queenstream.broker.background import Background
+from queenstream.broker.database import Database
+from queenstream.broker.directory import Directory
+from queenstream.broker.encryption import Keyring
+from queenstream.broker.http import HttpServer, Limits
+from queenstream.broker.metrics import Metrics
+from queenstream.broker.notices import Notice, Notices
+from queenstream.broker.popping import Popper
+from queenstream.broker.pushing import Pusher
+from queenstream.broker.routes import ROUTES
+from queenstream.broker.routing import Call, Request, Response, Role, Route, Router
+from queenstream.config import Settings
+from queenstream.errors import MethodNotAllowed, RequestError, Unavailable
+
+log = logging.getLogger(__name__)
+
+ANYBODY = Identity(subject=None, role=Role.ADMIN)  # who asks when no key is configured
+
+
+class Broker:
+    """Everything one broker process holds.
+
+    >>> broker = Broker(settings, "postgresql://…")
+    >>> await broker.start()        # ready to serve
+    >>> await broker.stop()         # drained
+    """
+
+    def __init__(
+        self, settings: Settings, database_url: str, *, clock: Callable[[], datetime | None] | None = None
+    ) -> None:
+        self.settings = settings
+        self.id = uuid.uuid4()
+        self.version = version("queenstream")
+        self.hostname = socket.gethostname()
+        self.port = settings.port
+        self.ready = False
+        self.maintenance = False
+        self.metrics = Metrics()
+        self.database = Database(database_url, connections=settings.pool, clock=clock)
+        self.directory = Directory(self.database)
+        self.keyring = Keyring.parse(settings.encryption_keys) if settings.encryption_keys else None
+        self.authenticator = Authenticator.from_settings(settings)
+        self.popper = Popper(
+            self.database, self.directory, self.keyring, self.metrics, self.freed,
+            max_pop_bytes=settings.max_pop_bytes,
+        )  # fmt: skip
+        self.pusher = Pusher(
+            self.database, self.directory, self.keyring, self.metrics, self.stored,
+            max_batch=settings.max_batch,
+        )  # fmt: skip
+        self.acker = Acker(self.database, self.metrics, self.freed, max_batch=settings.max_batch)
+        self.notices = Notices(database_url, self._noticed, lambda: self.metrics.background_failed("notices"))
+        self.background = Background(self)
+        self.router = Router(ROUTES)
+        self.http = HttpServer(
+            self.handle,
+            Limits(body_bytes=settings.max_body_bytes, receive_seconds=settings.receive_timeout),
+        )
+
+    @property
+    def address(self) -> str:
+        return f"http://{self.settings.host}:{self.port}"
+
+    async def start(self, *, reuse_port: bool = False) -> None:
+        """Open the database, listen, and only then be ready."""
+        await self.database.open()
+        await self.notices.open()
+        await self.load_settings()
+        self.port = await self.http.listen(self.settings.host, self.settings.port, reuse_port=reuse_port)
+        self.background.start()
+        self.ready = True
+
+    async def stop(self) -> None:
+        """Drain: no new requests, those in flight finish, waiting pops are answered, then close."""
+        self.ready = False
+        self.http.close_listener()
+        await self.popper.close()
+        await self.http.drain(self.settings.drain_timeout)
+        await self.pusher.drain()
+        await self.acker.drain()
+        await self.popper.close()  # leases that the drain gave back
+        await self.background.stop()
+        await self.notices.close()
+        await self.database.close()
+
+    # What happened, told to those who wait here and elsewhere
+
+    def stored(self, touched: dict[str, set[str]]) -> None:
+        """Messages were stored."""
+        self.popper.stored(touched)
+        self.notices.ready(touched)
+
+    def freed(self, queues: set[str]) -> None:
+        """Partitions of these queues can be taken again."""
+        self.popper.changed(queues)
+        self.notices.ready(queues)
+
+    def changed(self, queue: str) -> None:
+        """A queue was configured, cleared, deleted, or its groups were moved."""
+        self.directory.drop(queue)
+        self.popper.changed([queue])
+        self.notices.changed(queue)
+
+    def _noticed(self, notice: Notice) -> None:
+        """Another broker speaks."""
+        for queue in notice.changed:
+            self.directory.drop(queue)
+        if notice.all:
+            self.directory.clear()
+            self.popper.wake_all()
+        else:
+            self.popper.changed([*notice.ready, *notice.changed])
+        if notice.settings:
+            self.background.soon(self.load_settings)
+
+    def live(self) -> dict[str, float]:
+        """What is going on in this process right now."""
+        busy, most = self.database.usage
+        return {
+            "pool_connections_busy": busy,
+            "pool_connections_max": most,
+            "waiting_pops": self.popper.waiting,
+            "open_connections": self.http.connections_open,
+            "requests_in_flight": self.http.requests_in_flight,
+        }
+
+    async def load_settings(self) -> None:
+        """Read what all brokers share: the maintenance modes."""
+        rows = await self.database.admin("read_settings")
+        values = {row["key"]: msgspec.json.decode(row["value"]) for row in rows}
+        self.maintenance = bool(values.get("maintenance", False))
+        paused = self.maintenance or bool(values.get("maintenance_pop", False))
+        was, self.popper.paused = self.popper.paused, paused
+        if was and not paused:
+            self.popper.wake_all()
+
+    # Requests
+
+    async def handle(self, request: Request) -> Response:
+        """Answer one request: find its route, check who asks and what, call its handler."""
+        started = time.perf_counter()
+        path = "(none)"
+        try:
+            route, params = self.router.match(request.method, request.path)
+            path = route.path
+            await self._admit(request, route)
+            response = await route.handler(
+                Call(
+                    self, request, params, route.decode_query(request.query), route.decode_body(request.body)
+                )
+            )
+        except RequestError as error:
+            response = refuse(error)
+        except Exception:
+            log.exception("%s %s", request.method, path)
+            response = error_response(500, "the broker failed at this request; its log says why")
+        self.metrics.request(path, request.method, response.status, time.perf_counter() - started)
+        return response
+
+    async def _admit(self, request: Request, route: Route) -> None:
+        if self.authenticator is None or route.role is Role.PUBLIC:
+            return
+        identity = await self.authenticator.check(request.headers.get(b"authorization"))
+        require(identity, route.role)
+        request.subject = identity.subject
+
+
+def error_response(status: int, message: str, headers: Iterable[tuple[str, str]] = ()) -> Response:
+    """``{"error": …}``"""
+    return Response(status, msgspec.json.encode({"error": message}), headers=tuple(headers))
+
+
+def refuse(error: RequestError) -> Response:
+    """The answer to a refused request."""
+    headers: list[tuple[str, str]] = []
+    if error.retry_after is not None:
+        headers.append(("Retry-After", str(error.retry_after)))
+    if isinstance(error, MethodNotAllowed):
+        headers.append(("Allow", ", ".join(error.allowed)))
+    if error.status == Unavailable.status:
+        log.warning("refused: %s", error)
+    return error_response(error.status, str(error), headers)

@@ -1,0 +1,88 @@
+"""Micro-batching without a timer.
+
+Requests that wait together are carried out together: a free lane takes everything that is pending (to a
+bound) as one statement. So the batch grows with the load, and a lone request waits for nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from queenstream.errors import Unavailable
+
+R = TypeVar("R")
+A = TypeVar("A")
+
+ROW_BYTES = 256  # what a row costs beside its payload
+
+
+class Batcher(Generic[R, A]):
+    """Collects requests and runs them in batches on a few lanes.
+
+    ``run`` takes the requests of a batch and gives one answer each; an exception among the answers goes
+    to that request, an exception raised goes to all of them.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[list[R]], Awaitable[list[A | BaseException]]],
+        *,
+        lanes: int = 2,
+        batch_bytes: int = 4 * 1024 * 1024,
+        pending_bytes: int = 256 * 1024 * 1024,
+    ) -> None:
+        self._run = run
+        self._most_lanes = lanes
+        self._batch_bytes = batch_bytes
+        self._most_pending = pending_bytes
+        self._pending: deque[tuple[R, int, asyncio.Future[A]]] = deque()
+        self._pending_bytes = 0
+        self._lanes: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def submit(self, request: R, size: int) -> asyncio.Future[A]:
+        """Queue a request; the future holds its answer."""
+        if self._pending_bytes + size > self._most_pending:
+            raise Unavailable("too many requests wait for the database; try again in a moment")
+        answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self._pending.append((request, size, answer))
+        self._pending_bytes += size
+        if len(self._lanes) < self._most_lanes:
+            lane = asyncio.create_task(self._lane())
+            self._lanes.add(lane)
+            lane.add_done_callback(self._lanes.discard)
+        return answer
+
+    async def _lane(self) -> None:
+        while self._pending:
+            requests: list[R] = []
+            futures: list[asyncio.Future[A]] = []
+            total = 0
+            while self._pending and (not requests or total + self._pending[0][1] <= self._batch_bytes):
+                request, size, answer = self._pending.popleft()
+                requests.append(request)
+                futures.append(answer)
+                total += size
+            self._pending_bytes -= total
+            answers: list[A | BaseException]
+            try:
+                answers = await self._run(requests)
+            except BaseException as error:  # noqa: BLE001 - every request must get its answer
+                answers = [error] * len(requests)
+            for future, result in zip(futures, answers, strict=True):
+                if future.done():
+                    continue  # who asked has gone
+                if isinstance(result, BaseException):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
+
+    async def drain(self) -> None:
+        """Wait until nothing is pending."""
+        while self._lanes:
+            await asyncio.wait(self._lanes)

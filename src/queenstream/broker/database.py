@@ -1,0 +1,248 @@
+"""Connections to PostgreSQL: pools, the schema, and what a failure means.
+
+Two pools: ``hot`` for push, pop and ack, and ``admin`` for everything else, so that a slow look at a big
+queue never stands in the way of a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from queenstream.broker import sql
+from queenstream.errors import DatabaseUnusable, Unavailable
+
+log = logging.getLogger(__name__)
+
+OLDEST_SERVER = 150_000
+T = TypeVar("T")
+
+_AWAY = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.QueryCanceledError,
+    asyncpg.LockNotAvailableError,
+)
+_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+
+# A queue's plans must not depend on how many rows the planner believes in: always by index.
+_HOT = {"enable_seqscan": "off", "enable_mergejoin": "off", "jit": "off"}
+_COMMON = {
+    "application_name": "queenstream",
+    "timezone": "UTC",
+    "search_path": "pg_catalog",
+    "synchronous_commit": "on",
+}
+
+
+class Database:
+    """The pools, and one way to run a statement.
+
+    ``clock`` gives the time for every statement that depends on it: ``None`` is the database's own
+    clock; a test turns it instead of sleeping.
+    """
+
+    def __init__(
+        self, url: str, *, connections: int = 8, clock: Callable[[], datetime | None] | None = None
+    ) -> None:
+        self.url = url
+        self.now: Callable[[], datetime | None] = clock or (lambda: None)
+        self._connections = connections
+        self._hot: asyncpg.Pool[asyncpg.Record] | None = None
+        self._admin: asyncpg.Pool[asyncpg.Record] | None = None
+
+    async def open(self) -> None:
+        """Connect, check the server, bring the schema up to date."""
+        await prepare(self.url)
+        self._hot = await self._pool(self._connections, _HOT, statement_seconds=30)
+        self._admin = await self._pool(3, {}, statement_seconds=60)
+
+    async def close(self) -> None:
+        for pool in (self._hot, self._admin):
+            if pool is not None:
+                try:
+                    await asyncio.wait_for(pool.close(), 10)
+                except (TimeoutError, *_AWAY):
+                    pool.terminate()
+
+    async def _pool(
+        self, size: int, settings: dict[str, str], *, statement_seconds: int
+    ) -> asyncpg.Pool[asyncpg.Record]:
+        return await asyncpg.create_pool(
+            self.url,
+            min_size=1,
+            max_size=size,
+            max_inactive_connection_lifetime=300,
+            command_timeout=statement_seconds + 5,
+            timeout=10,
+            reset=_keep,
+            server_settings={
+                **_COMMON,
+                **settings,
+                "statement_timeout": f"{statement_seconds}s",
+                "idle_in_transaction_session_timeout": "60s",
+            },
+        )
+
+    async def hot(self, query: str, *args: Any) -> list[asyncpg.Record]:
+        """Run one statement of the hot path."""
+        return await self.run(self._hot, lambda connection: connection.fetch(query, *args))
+
+    async def admin(self, name: str, *args: Any) -> list[asyncpg.Record]:
+        """Run a named query."""
+        query = sql.QUERIES[name]
+        return await self.run(self._admin, lambda connection: connection.fetch(query, *args))
+
+    async def transaction(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        """Run several statements of the hot path as one transaction."""
+
+        async def whole(connection: Any) -> T:
+            async with connection.transaction():
+                return await work(connection)
+
+        return await self.run(self._hot, whole)
+
+    async def run(self, pool: asyncpg.Pool[asyncpg.Record] | None, work: Callable[[Any], Awaitable[T]]) -> T:
+        if pool is None:
+            raise Unavailable("the broker is starting; try again in a moment")
+        for attempt in range(5):
+            try:
+                async with pool.acquire(timeout=10) as connection:
+                    return await work(connection)
+            except _AGAIN:
+                if attempt == 4:
+                    raise Unavailable("too many conflicts in the database; try again") from None
+            except asyncpg.DiskFullError:
+                raise Unavailable("the database's disk is full; nothing was stored. Free space.") from None
+            except _AWAY as error:
+                log.warning("database: %s: %s", type(error).__name__, error)
+                raise Unavailable("the database is away; try again in a moment") from None
+        raise AssertionError("unreachable")
+
+    @property
+    def usage(self) -> tuple[int, int]:
+        """How many hot connections are busy, and how many there may be."""
+        if self._hot is None:
+            return 0, self._connections
+        return self._hot.get_size() - self._hot.get_idle_size(), self._hot.get_max_size()
+
+
+async def _keep(connection: Any) -> None:
+    """Nothing to reset: no statement of ours changes a session."""
+
+
+async def connect(url: str, **settings: str) -> asyncpg.Connection[asyncpg.Record]:
+    """One connection outside the pools; a failure is one line that says what to do."""
+    place = _place(url)
+    try:
+        return await asyncpg.connect(url, timeout=10, server_settings={**_COMMON, **settings})
+    except (asyncpg.InvalidPasswordError, asyncpg.InvalidAuthorizationSpecificationError) as error:
+        raise DatabaseUnusable(
+            f"PostgreSQL at {place} refuses the user: {error}; check user and password in the URL"
+        ) from None
+    except asyncpg.InvalidCatalogNameError as error:
+        raise DatabaseUnusable(f"PostgreSQL at {place}: {error}; create it or name another") from None
+    except (ValueError, asyncpg.ClientConfigurationError) as error:
+        raise DatabaseUnusable(
+            f"the PostgreSQL URL is not usable: {error}; write postgresql://user:password@host:5432/database"
+        ) from None
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise DatabaseUnusable(
+            f"no PostgreSQL answers at {place}: {str(error) or type(error).__name__}; "
+            "is it running, and are host and port right?"
+        ) from None
+
+
+def _place(url: str) -> str:
+    """Where a URL points, without the password."""
+    try:
+        parts = urlsplit(url)
+        return f"{parts.hostname or 'the local socket'}:{parts.port or 5432}{parts.path}"
+    except ValueError:
+        return "that URL"
+
+
+async def prepare(url: str) -> None:
+    """Check the server's version and our rights, and apply what is missing of the schema, under a lock."""
+    connection = await connect(url)
+    try:
+        version = int(await connection.fetchval("show server_version_num"))
+        if version < OLDEST_SERVER:
+            raise DatabaseUnusable(f"PostgreSQL {version // 10000} is too old; Queenstream needs 15 or newer")
+        async with connection.transaction():
+            await connection.execute("select pg_advisory_xact_lock(72000)")
+            await _migrate(connection)
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise DatabaseUnusable(
+            f"the PostgreSQL user lacks a right: {error}; "
+            "grant it CREATE on the database (and ownership of the schema queen)"
+        ) from None
+    except asyncpg.ReadOnlySQLTransactionError:
+        raise DatabaseUnusable(
+            f"PostgreSQL at {_place(url)} is read-only; give the URL of the primary"
+        ) from None
+    finally:
+        await connection.close(timeout=5)
+
+
+async def _migrate(connection: Any) -> None:
+    known = sql.MIGRATIONS[-1].number
+    if await connection.fetchval("select to_regclass('queen.migrations')") is None:
+        await connection.execute("create schema if not exists queen")
+        await connection.execute(
+            "create table queen.migrations (number integer primary key, name text not null, "
+            "functions text not null, applied_at timestamptz not null default now())"
+        )
+    row = await connection.fetchrow(
+        "select number, functions from queen.migrations order by number desc limit 1"
+    )
+    applied, functions = (row["number"], row["functions"]) if row else (0, "")
+    if applied > known:
+        raise DatabaseUnusable(
+            f"the database's schema is {applied}, this version knows {known}; upgrade Queenstream"
+        )
+    for migration in sql.MIGRATIONS:
+        if migration.number > applied:
+            await connection.execute(migration.text)
+            await connection.execute(
+                "insert into queen.migrations (number, name, functions) values ($1, $2, '')",
+                migration.number,
+                migration.name,
+            )
+    if functions != sql.FUNCTIONS_HASH:
+        await _drop_functions(connection)
+        await connection.execute(sql.FUNCTIONS)
+        await connection.execute(
+            "update queen.migrations set functions = $1 where number = $2", sql.FUNCTIONS_HASH, known
+        )
+
+
+async def _drop_functions(connection: Any) -> None:
+    """A function whose arguments changed is another function to PostgreSQL: remove the old set first."""
+    names = await connection.fetch(
+        "select p.oid::regprocedure::text as signature from pg_proc p "
+        "join pg_namespace n on n.oid = p.pronamespace where n.nspname = 'queen'"
+    )
+    for row in names:
+        await connection.execute(f"drop function {row['signature']} cascade")
+
+
+async def ping(database: Database) -> bool:
+    """Whether the database answers within two seconds."""
+    try:
+        await asyncio.wait_for(database.admin("ping"), 2)
+    except (TimeoutError, Unavailable):
+        return False
+    return True

@@ -1,0 +1,151 @@
+"""Notices between brokers on one database, by LISTEN and NOTIFY.
+
+A notice says which queues have something new to deliver, which were changed, and that a setting changed. It
+is only a hint: a lost one costs a slow poll, never a message. Notices are sent outside the transactions
+that they speak of (a NOTIFY holds a global lock to its commit) and are put together while one is on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from queenstream.broker.database import connect
+from queenstream.errors import QueenstreamError
+
+log = logging.getLogger(__name__)
+
+CHANNEL = "queenstream"
+MOST_BYTES = 5_000  # PostgreSQL takes less than 8000; one more name still fits
+SPACING_SECONDS = 0.005
+RETRY_SECONDS = 1.0
+
+
+class Notice(msgspec.Struct, omit_defaults=True, array_like=True):
+    """``sender`` ignores its own. An empty ``ready`` with ``all`` set means: look at everything."""
+
+    sender: str
+    ready: list[str] = []
+    changed: list[str] = []
+    settings: bool = False
+    all: bool = False
+
+
+class Notices:
+    """Sends and receives notices over one connection, and makes a new one when it breaks."""
+
+    def __init__(self, url: str, received: Callable[[Notice], None], failed: Callable[[], None]) -> None:
+        self._url = url
+        self._received = received
+        self._failed = failed
+        self._me = uuid.uuid4().hex
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+        self._ready: set[str] = set()
+        self._changed: set[str] = set()
+        self._settings = False
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        await self._connect()
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._connection is not None:
+            try:
+                await self._connection.close(timeout=2)
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                self._connection.terminate()
+
+    def ready(self, queues: Iterable[str]) -> None:
+        """These queues have something to deliver."""
+        self._ready.update(queues)
+        self._wanted.set()
+
+    def changed(self, queue: str) -> None:
+        """This queue was configured, deleted, cleared, or its groups were."""
+        self._changed.add(queue)
+        self._wanted.set()
+
+    def settings(self) -> None:
+        """A setting in the database has changed."""
+        self._settings = True
+        self._wanted.set()
+
+    async def _connect(self) -> None:
+        # The notice itself need not be on the disk.
+        connection = await connect(self._url, synchronous_commit="off")
+        await connection.add_listener(CHANNEL, self._on_notice)
+        connection.add_termination_listener(lambda _connection: self._wanted.set())
+        self._connection = connection
+
+    def _on_notice(self, _connection: Any, _pid: int, _channel: str, payload: Any) -> None:
+        try:
+            notice = msgspec.json.decode(payload, type=Notice)
+        except msgspec.DecodeError:
+            log.warning("a notice that is none of ours on %s", CHANNEL)
+            return
+        if notice.sender != self._me:
+            self._received(notice)
+
+    async def _run(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            pending = self._take()
+            try:
+                if self._connection is None or self._connection.is_closed():
+                    await self._connect()
+                    self._received(Notice("", settings=True, all=True))  # whatever was missed
+                assert self._connection is not None
+                for notice in pending:
+                    await self._connection.execute(
+                        "select pg_notify($1, $2)", CHANNEL, msgspec.json.encode(notice).decode(), timeout=10
+                    )
+                await asyncio.sleep(SPACING_SECONDS)
+            except (
+                OSError,
+                TimeoutError,
+                QueenstreamError,
+                asyncpg.PostgresError,
+                asyncpg.InterfaceError,
+            ) as error:
+                log.warning("notices: %s: %s", type(error).__name__, error)
+                self._failed()
+                for notice in pending:
+                    self._ready.update(notice.ready)
+                    self._changed.update(notice.changed)
+                    self._settings = self._settings or notice.settings
+                self._wanted.set()
+                await asyncio.sleep(RETRY_SECONDS)
+
+    def _take(self) -> list[Notice]:
+        notices = [Notice(self._me, ready=part) for part in _parts(self._ready)]
+        notices += [Notice(self._me, changed=part) for part in _parts(self._changed)]
+        if self._settings:
+            notices.append(Notice(self._me, settings=True))
+        self._ready, self._changed, self._settings = set(), set(), False
+        return notices
+
+
+def _parts(names: Iterable[str]) -> Iterator[list[str]]:
+    """The names in lists that fit into a notice."""
+    part: list[str] = []
+    size = 0
+    for name in names:
+        part.append(name)
+        size += len(msgspec.json.encode(name)) + 1
+        if size > MOST_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part

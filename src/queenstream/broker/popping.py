@@ -1,0 +1,426 @@
+"""Pop and wait: a lane for each (target, group), in which requests are served together.
+
+A waiting pop holds no database connection and does not poll. It is woken by a push in this process, by a
+notification from another one, or by the time at which the database said that more will be ready (a delay,
+a retry, the end of somebody's lease). A slow poll is the net under all of that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from msgspec import Raw
+
+from queenstream.broker.database import Database
+from queenstream.broker.directory import Directory, Queue, Subscription
+from queenstream.broker.encryption import Keyring
+from queenstream.broker.metrics import Metrics
+from queenstream.broker.wire import Message, Popped
+from queenstream.errors import QueenstreamError, Unavailable
+
+log = logging.getLogger(__name__)
+
+TOGETHER = 64  # pops served by one statement
+NET_SECONDS = 10.0  # the slow poll
+SOON_SECONDS = 0.01  # no lane asks the database more often than this without a reason
+
+STATEMENT = (
+    "select request, queue_name, partition_id, partition_name, ids, transactions, traces, payloads, keys, "
+    "subjects, created, tries, wait_seconds from queen.pop($1, $2, $3, $4, $5, $6, $7, $8)"
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a pop asks for: one queue, one partition of it, or any queue of a namespace and/or task."""
+
+    group: str
+    queue: str | None = None
+    partition: str | None = None
+    namespace: str | None = None
+    task: str | None = None
+
+
+class Waiter:
+    """One pop that wants an answer."""
+
+    __slots__ = ("answer", "auto_ack", "batch", "lease", "partitions", "timer", "wait")
+
+    def __init__(self, batch: int, partitions: int, auto_ack: bool, wait: bool) -> None:
+        self.batch = batch
+        self.partitions = partitions
+        self.auto_ack = auto_ack
+        self.wait = wait
+        self.lease = uuid.uuid4()
+        self.answer: asyncio.Future[Popped | None] = asyncio.get_running_loop().create_future()
+        self.timer: asyncio.TimerHandle | None = None
+
+    def resolve(self, popped: Popped | None) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        if not self.answer.done():
+            self.answer.set_result(popped)
+
+    def fail(self, error: BaseException) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class _Lane:
+    """The pops of one target and group, in the order they came."""
+
+    __slots__ = ("dirty", "start_id", "subscription", "target", "task", "timer", "waiters")
+
+    def __init__(self, target: Target, subscription: Subscription) -> None:
+        self.target = target
+        self.subscription = subscription
+        self.start_id: int | None = None  # the last id drawn when the group asked first
+        self.waiters: deque[Waiter] = deque()
+        self.dirty = False
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Popper:
+    """Serves pops. ``released`` is told the queues whose leases were given back."""
+
+    def __init__(
+        self,
+        database: Database,
+        directory: Directory,
+        keyring: Keyring | None,
+        metrics: Metrics,
+        released: Callable[[set[str]], None],
+        *,
+        max_pop_bytes: int = 16 * 1024 * 1024,
+    ) -> None:
+        self._database = database
+        self._directory = directory
+        self._keyring = keyring
+        self._metrics = metrics
+        self._released = released
+        self._max_pop_bytes = max_pop_bytes
+        self._lanes: dict[Target, _Lane] = {}
+        self._by_queue: dict[str, set[_Lane]] = {}
+        self._by_partition: dict[tuple[str, str], set[_Lane]] = {}
+        self._anywhere: set[_Lane] = set()
+        self._releases: set[asyncio.Task[None]] = set()
+        self.paused = False
+        self.closing = False
+
+    @property
+    def waiting(self) -> int:
+        return sum(len(lane.waiters) for lane in self._lanes.values())
+
+    def pop(
+        self,
+        target: Target,
+        subscription: Subscription,
+        *,
+        batch: int,
+        partitions: int,
+        auto_ack: bool,
+        wait_seconds: float,
+    ) -> Waiter:
+        """Ask for messages; the waiter's answer is what was popped, or None."""
+        waiter = Waiter(batch, partitions, auto_ack, wait_seconds > 0)
+        if self.closing or (self.paused and not waiter.wait):
+            waiter.resolve(None)
+            return waiter
+        lane = self._lanes.get(target)
+        if lane is None:
+            lane = _Lane(target, subscription)
+            self._lanes[target] = lane
+            self._index(lane, add=True)
+        if waiter.wait:
+            loop = asyncio.get_running_loop()
+            waiter.timer = loop.call_later(wait_seconds, self._give_up, lane, waiter)
+        lane.waiters.append(waiter)
+        self._start(lane)
+        return waiter
+
+    def cancel(self, waiter: Waiter) -> None:
+        """The client has gone: nothing is to be leased for it."""
+        waiter.resolve(None)
+
+    def _give_up(self, lane: _Lane, waiter: Waiter) -> None:
+        waiter.resolve(None)
+        if lane.task is None:
+            self._sweep(lane)
+
+    def _index(self, lane: _Lane, *, add: bool) -> None:
+        target = lane.target
+        if target.queue is None:
+            (self._anywhere.add if add else self._anywhere.discard)(lane)
+            return
+        index: dict[Any, set[_Lane]] = self._by_queue
+        key: Any = target.queue
+        if target.partition is not None:
+            index, key = self._by_partition, (target.queue, target.partition)
+        if add:
+            index.setdefault(key, set()).add(lane)
+        else:
+            index[key].discard(lane)
+            if not index[key]:
+                del index[key]
+
+    def _sweep(self, lane: _Lane) -> None:
+        """Drop the waiters that have their answer, and the lane with the last of them."""
+        while lane.waiters and lane.waiters[0].answer.done():
+            lane.waiters.popleft()
+        if any(waiter.answer.done() for waiter in lane.waiters):
+            lane.waiters = deque(w for w in lane.waiters if not w.answer.done())
+        if not lane.waiters and lane.task is None and self._lanes.get(lane.target) is lane:
+            if lane.timer is not None:
+                lane.timer.cancel()
+            del self._lanes[lane.target]
+            self._index(lane, add=False)
+
+    # Waking
+
+    def stored(self, touched: dict[str, set[str]]) -> None:
+        """Messages were stored in these partitions of these queues, by this process."""
+        for queue, partitions in touched.items():
+            for lane in self._by_queue.get(queue, ()):
+                self._wake(lane)
+            if self._by_partition:
+                for partition in partitions:
+                    for lane in self._by_partition.get((queue, partition), ()):
+                        self._wake(lane)
+        for lane in self._anywhere:
+            self._wake(lane)
+
+    def changed(self, queues: Iterable[str]) -> None:
+        """Something in these queues may be deliverable now: stored or freed, here or elsewhere."""
+        for queue in queues:
+            for lane in self._by_queue.get(queue, ()):
+                self._wake(lane)
+            for (name, _), lanes in self._by_partition.items():
+                if name == queue:
+                    for lane in lanes:
+                        self._wake(lane)
+        for lane in self._anywhere:
+            self._wake(lane)
+
+    def wake_all(self) -> None:
+        for lane in self._lanes.values():
+            self._wake(lane)
+
+    def _wake(self, lane: _Lane) -> None:
+        lane.dirty = True
+        self._start(lane)
+
+    def _start(self, lane: _Lane) -> None:
+        if lane.task is None and lane.waiters and not self.paused and not self.closing:
+            if lane.timer is not None:
+                lane.timer.cancel()
+                lane.timer = None
+            lane.task = asyncio.create_task(self._serve(lane))
+
+    # Serving
+
+    async def _serve(self, lane: _Lane) -> None:
+        wait = NET_SECONDS
+        try:
+            while not self.paused and not self.closing:
+                waiters = [w for w in lane.waiters if not w.answer.done()][:TOGETHER]
+                if not waiters:
+                    break
+                lane.dirty = False
+                served, wait = await self._claim(lane, waiters)
+                for waiter in waiters[served:]:
+                    if not waiter.wait:
+                        waiter.resolve(None)
+                if served < len(waiters) and not lane.dirty:
+                    break
+        except Exception as error:
+            if not isinstance(error, QueenstreamError):
+                log.exception("pop from %s", lane.target)
+                error = Unavailable("the broker could not pop; its log says why. Try again.")
+            for waiter in lane.waiters:
+                waiter.fail(error)
+        finally:
+            lane.task = None
+            self._sweep(lane)
+        if lane.waiters:
+            delay = min(max(wait, SOON_SECONDS), NET_SECONDS)
+            lane.timer = asyncio.get_running_loop().call_later(delay, self._wake, lane)
+
+    async def _claim(self, lane: _Lane, waiters: list[Waiter]) -> tuple[int, float]:
+        """Ask the database once: how many of the waiters were served, and when to ask again."""
+        groups, partition = await self._resolve(lane)
+        if not groups:
+            return 0, NET_SECONDS
+        started = perf_counter()
+        rows = await self._database.hot(
+            STATEMENT,
+            groups,
+            partition,
+            [w.lease for w in waiters],
+            [w.batch for w in waiters],
+            [w.partitions for w in waiters],
+            [w.auto_ack for w in waiters],
+            self._max_pop_bytes,
+            self._database.now(),
+        )
+        if rows[-1]["request"] == -1:  # a group was deleted: subscribe it again
+            for name in await self._queue_names(lane.target):
+                self._directory.drop(name)
+            return 0, 0.0
+        claims: dict[int, list[Any]] = {}
+        for row in rows[:-1]:
+            claims.setdefault(row["request"] - 1, []).append(row)
+        if claims:
+            count = sum(len(row["ids"]) for row in rows[:-1])
+            self._metrics.batch("pop", count, perf_counter() - started)
+        for place, claimed in claims.items():
+            self._deliver(waiters[place], claimed, lane.target.group)
+        wait = rows[-1]["wait_seconds"]
+        return len(claims), NET_SECONDS if wait is None else wait
+
+    def _deliver(self, waiter: Waiter, claimed: list[Any], group: str) -> None:
+        if waiter.answer.done():
+            if not waiter.auto_ack:
+                self.release(waiter.lease)
+            return
+        try:
+            popped = self._build(waiter, claimed, group)
+        except QueenstreamError as error:
+            self.release(waiter.lease)
+            waiter.fail(Unavailable(str(error)))
+            return
+        for row in claimed:
+            self._metrics.popped(row["queue_name"], len(row["ids"]), waiter.auto_ack)
+        waiter.resolve(popped)
+
+    def _build(self, waiter: Waiter, claimed: list[Any], group: str) -> Popped:
+        lease = None if waiter.auto_ack else str(waiter.lease)
+        messages: list[Message] = []
+        for row in claimed:
+            queue, partition, partition_id = (
+                row["queue_name"],
+                row["partition_name"],
+                str(row["partition_id"]),
+            )
+            traces, keys, subjects = row["traces"], row["keys"], row["subjects"]
+            transactions, payloads = row["transactions"], row["payloads"]
+            created, tries = row["created"], row["tries"]
+            for at, id in enumerate(row["ids"]):
+                payload = payloads[at]
+                if keys is not None and keys[at] is not None:
+                    payload = self._decrypt(keys[at], payload)
+                messages.append(
+                    Message(
+                        str(id),
+                        transactions[at],
+                        traces[at] if traces is not None else None,
+                        Raw(payload),
+                        subjects[at] if subjects is not None else None,
+                        created[at],
+                        partition_id,
+                        partition,
+                        lease,
+                        group,
+                        queue,
+                        tries[at],
+                    )
+                )
+        first = claimed[0]
+        return Popped(
+            True,
+            first["queue_name"],
+            first["partition_name"],
+            str(first["partition_id"]),
+            lease,
+            group,
+            messages,
+            len(claimed),
+        )
+
+    def _decrypt(self, key: str, payload: bytes) -> bytes:
+        if self._keyring is None:
+            raise Unavailable("a payload is encrypted and this broker has no key; set QUEEN_ENCRYPTION_KEYS")
+        return self._keyring.decrypt(key, payload)
+
+    # Names
+
+    async def _queue_names(self, target: Target) -> list[str]:
+        if target.queue is not None:
+            return [target.queue]
+        return await self._directory.queues_of(target.namespace, target.task)
+
+    async def _resolve(self, lane: _Lane) -> tuple[list[int], int | None]:
+        """The ids of the groups to claim for (subscribed now if new), and of the partition."""
+        groups: list[int] = []
+        partition: int | None = None
+        target = lane.target
+        for name in await self._queue_names(target):
+            queue = await self._directory.queue(name)
+            if queue is None:
+                continue
+            group = await self._group(lane, queue)
+            if group is None:
+                self._directory.drop(name)
+                continue
+            if target.partition is not None:
+                partition = await self._directory.partition(queue, target.partition)
+                if partition is None:
+                    continue
+            groups.append(group)
+        if not groups and lane.start_id is None:
+            lane.start_id = await self._directory.last_id()
+        return groups, partition
+
+    async def _group(self, lane: _Lane, queue: Queue) -> int | None:
+        known = queue.groups.get(lane.target.group)
+        if known is not None:
+            return known
+        said = lane.subscription
+        subscription = Subscription(said.mode, said.from_time, lane.start_id)
+        return await self._directory.group(queue, lane.target.group, subscription)
+
+    # Giving back
+
+    def release(self, lease: uuid.UUID) -> None:
+        """Give a lease back in the background: its client will not work on it."""
+        task = asyncio.create_task(self._release(lease))
+        self._releases.add(task)
+        task.add_done_callback(self._releases.discard)
+
+    async def _release(self, lease: uuid.UUID) -> None:
+        try:
+            rows = await self._database.hot(
+                "select queen.release($1, $2) as queues", [lease], self._database.now()
+            )
+        except Unavailable:
+            return  # said already; the lease will run out by itself
+        except Exception:
+            log.exception("giving back the lease %s", lease)
+            return
+        queues = set(rows[0]["queues"])
+        if queues:
+            self._released(queues)
+
+    async def close(self) -> None:
+        """Answer every waiting pop with nothing, and finish giving leases back."""
+        self.closing = True
+        for lane in list(self._lanes.values()):
+            if lane.timer is not None:
+                lane.timer.cancel()
+            for waiter in lane.waiters:
+                if lane.task is None:
+                    waiter.resolve(None)
+        while tasks := {lane.task for lane in self._lanes.values() if lane.task} | self._releases:
+            await asyncio.wait(tasks)
+        for lane in list(self._lanes.values()):
+            for waiter in lane.waiters:
+                waiter.resolve(None)

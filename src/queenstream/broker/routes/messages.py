@@ -1,0 +1,319 @@
+"""The routes that carry messages: configure, push, pop, ack, transaction, lease."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from queenstream.broker.acking import lease_number
+from queenstream.broker.directory import Subscription
+from queenstream.broker.popping import Target
+from queenstream.broker.pushing import ATTEMPTS, StaleQueue
+from queenstream.broker.routing import Call, Response, Role, Routes, reply
+from queenstream.broker.wire import (
+    QUEUE_MODE,
+    Ack,
+    AckBatchBody,
+    AckOperation,
+    AckResult,
+    ConfigureBody,
+    Configured,
+    Deleted,
+    ErrorBody,
+    ExtendBody,
+    ExtendResult,
+    Options,
+    PopAnyQuery,
+    Popped,
+    PopQuery,
+    PushBody,
+    PushItem,
+    PushOperation,
+    PushResult,
+    TransactionBody,
+    TransactionResult,
+)
+from queenstream.errors import InvalidRequest, QueueFull, TooLarge, Unavailable
+
+routes = Routes("messages")
+
+_NOTHING = Response(204)
+_DEFAULTS = Options()
+
+
+def check_name(value: str, what: str) -> str:
+    """A name from the path, which the body's types have not checked."""
+    if not 1 <= len(value) <= 255:
+        raise InvalidRequest(f"{what} must have 1 to 255 characters, not {len(value)}")
+    return value
+
+
+@routes.post(
+    "/api/v1/configure",
+    role=Role.READ_WRITE,
+    body=ConfigureBody,
+    answers={200: Configured, 201: Configured, 400: ErrorBody},
+)
+async def configure(call: Call) -> Response:
+    """Create a queue, or replace all the options of one that exists."""
+    body: ConfigureBody = call.body
+    broker = call.broker
+    options = body.options or _DEFAULTS
+    if options.encryption_enabled and broker.keyring is None:
+        raise InvalidRequest("encryptionEnabled needs a key: start the broker with QUEEN_ENCRYPTION_KEYS")
+    rows = await broker.database.admin(
+        "configure", body.queue, body.namespace, body.task, *msgspec.structs.astuple(options)
+    )
+    row = rows[0]
+    broker.directory.drop(body.queue)
+    queue = await broker.directory.ensure(body.queue, ["Default"])
+    await broker.database.admin("wake_cursors", row["id"], broker.database.now())
+    broker.popper.changed([body.queue])
+    broker.notices.changed(body.queue)
+    answer = Configured(
+        True,
+        str(queue.id),
+        str(queue.partitions["Default"]),
+        body.queue,
+        row["namespace"],
+        row["task"],
+        options,
+    )
+    return reply(answer, 201 if row["created"] else 200)
+
+
+@routes.post(
+    "/api/v1/push",
+    role=Role.READ_WRITE,
+    body=PushBody,
+    answers={201: list[PushResult], 400: ErrorBody, 413: ErrorBody, 429: ErrorBody},
+)
+async def push(call: Call) -> Response:
+    """Store messages; the answer comes when they are committed."""
+    results = await call.broker.pusher.push(call.body.items, call.request.subject)
+    return Response(201, msgspec.json.encode(results))
+
+
+async def _pop(call: Call, target: Target) -> Response:
+    query: PopQuery = call.query
+    settings = call.broker.settings
+    if query.batch > settings.max_batch or query.partitions > settings.max_batch:
+        raise InvalidRequest(f"batch and partitions must be at most {settings.max_batch}")
+    wait_seconds = min(query.timeout / 1000, settings.max_wait) if query.wait else 0.0
+    popper = call.broker.popper
+    waiter = popper.pop(
+        target,
+        subscription_of(query.subscription_mode, query.subscription_from),
+        batch=query.batch,
+        partitions=query.partitions,
+        auto_ack=query.auto_ack,
+        wait_seconds=wait_seconds,
+    )
+    call.request.on_gone = lambda: popper.cancel(waiter)
+    if call.request.gone:
+        popper.cancel(waiter)
+    popped = await waiter.answer
+    if popped is None:
+        return _NOTHING
+    return Response(
+        200,
+        msgspec.json.encode(popped),
+        undelivered=None if query.auto_ack else lambda: popper.release(waiter.lease),
+    )
+
+
+def subscription_of(mode: str | None, since: str | None) -> Subscription:
+    """Where a group starts that is new: ``subscriptionFrom`` says it more exactly than ``subscriptionMode``."""
+    if since is None or since == "":
+        return Subscription("new" if mode in ("new", "new-only") else "all")
+    if since == "now":
+        return Subscription("new")
+    return Subscription("from", parse_time(since, "subscriptionFrom"))
+
+
+def parse_time(text: str, what: str) -> datetime:
+    """An ISO 8601 timestamp; one without a zone is UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidRequest(
+            f"{what} {text[:80]!r} is no ISO 8601 timestamp; write it like 2026-01-31T12:00:00Z"
+        ) from None
+
+
+POP_ANSWERS: dict[int, Any] = {200: Popped, 204: None, 400: ErrorBody}
+
+
+@routes.get("/api/v1/pop/queue/{queue}", role=Role.READ_WRITE, query=PopQuery, answers=POP_ANSWERS)
+async def pop_queue(call: Call) -> Response:
+    """Take messages from any partition of a queue."""
+    queue = check_name(call.params["queue"], "the queue's name")
+    return await _pop(call, Target(call.query.consumer_group or QUEUE_MODE, queue))
+
+
+@routes.get(
+    "/api/v1/pop/queue/{queue}/partition/{partition}",
+    role=Role.READ_WRITE,
+    query=PopQuery,
+    answers=POP_ANSWERS,
+)
+async def pop_partition(call: Call) -> Response:
+    """Take messages from one partition of a queue."""
+    queue = check_name(call.params["queue"], "the queue's name")
+    partition = check_name(call.params["partition"], "the partition's name")
+    return await _pop(call, Target(call.query.consumer_group or QUEUE_MODE, queue, partition))
+
+
+@routes.get("/api/v1/pop", role=Role.READ_WRITE, query=PopAnyQuery, answers=POP_ANSWERS)
+async def pop_any(call: Call) -> Response:
+    """Take messages from any queue of a namespace and/or task, the higher priority first."""
+    query: PopAnyQuery = call.query
+    if not query.namespace and not query.task:
+        raise InvalidRequest("name a namespace or a task, or pop from /api/v1/pop/queue/{queue}")
+    target = Target(
+        query.consumer_group or QUEUE_MODE, namespace=query.namespace or None, task=query.task or None
+    )
+    return await _pop(call, target)
+
+
+@routes.post(
+    "/api/v1/ack",
+    role=Role.READ_WRITE,
+    body=Ack,
+    answers={200: list[AckResult], 400: ErrorBody},
+)
+async def ack(call: Call) -> Response:
+    """Acknowledge one message."""
+    return reply(await call.broker.acker.ack([call.body], None))
+
+
+@routes.post(
+    "/api/v1/ack/batch",
+    role=Role.READ_WRITE,
+    body=AckBatchBody,
+    answers={200: list[AckResult], 400: ErrorBody, 413: ErrorBody},
+)
+async def ack_batch(call: Call) -> Response:
+    """Acknowledge several messages."""
+    return reply(await call.broker.acker.ack(call.body.acknowledgments, call.body.consumer_group))
+
+
+@routes.post(
+    "/api/v1/transaction",
+    role=Role.READ_WRITE,
+    body=TransactionBody,
+    answers={200: TransactionResult, 400: ErrorBody, 413: ErrorBody, 429: ErrorBody},
+)
+async def transaction(call: Call) -> Response:
+    """Push and acknowledge, all or nothing."""
+    body: TransactionBody = call.body
+    broker = call.broker
+    items: list[PushItem] = []
+    acks: list[Ack] = []
+    for operation in body.operations:
+        if isinstance(operation, PushOperation):
+            items.extend(operation.items)
+        else:
+            acks.append(operation)
+    if len(items) + len(acks) > broker.settings.max_batch:
+        raise TooLarge(f"a transaction takes at most {broker.settings.max_batch} messages and acks")
+    leases = [lease_number(lease) for lease in body.required_leases]
+
+    async def work(connection: Any) -> tuple[list[PushResult], list[AckResult]]:
+        # The push first: it waits for locks, and nothing that waits may hold a cursor.
+        pushed: list[PushResult] = []
+        if items:
+            pushed = (await broker.pusher.store([(items, rows)], connection.fetch))[0]
+        if leases:
+            held = await connection.fetchval(
+                "select count(distinct lease_id) from queen.cursors where lease_id = any($1) "
+                "and ready_at > coalesce($2, clock_timestamp())",
+                leases,
+                broker.database.now(),
+            )
+            if held < len(set(leases)):
+                raise _Refused("a required lease has ended; pop again")
+        acked: list[AckResult] = []
+        if acks:
+            acked = (await broker.acker.apply([(acks, None)], connection.fetch, strict=True))[0]
+        return pushed, acked
+
+    identity = str(uuid.uuid4())
+    for _ in range(ATTEMPTS):
+        rows = await broker.pusher.prepare(items, call.request.subject)
+        try:
+            pushed, acked = await broker.database.transaction(work)
+            break
+        except StaleQueue:
+            broker.pusher.forget(rows)
+        except QueueFull:
+            raise
+        except (_Refused, asyncpg.PostgresError) as error:
+            if isinstance(error, asyncpg.PostgresError) and error.sqlstate != "QS001":
+                raise
+            return reply(TransactionResult(identity, False, [], str(error)))
+    else:
+        raise Unavailable("a queue keeps changing; try again")
+    if items:
+        broker.pusher.announce([(items, rows)], [pushed])
+    if acks:
+        broker.acker.announce([(acks, None)], [acked])
+    return reply(TransactionResult(identity, True, _in_order(body, pushed, acked)))
+
+
+class _Refused(Exception):
+    """A transaction whose precondition does not hold."""
+
+
+def _in_order(
+    body: TransactionBody, pushed: list[PushResult], acked: list[AckResult]
+) -> list[PushResult | AckResult]:
+    """One result for each item and ack, in the order of the operations."""
+    results: list[PushResult | AckResult] = []
+    pushes, acks = iter(pushed), iter(acked)
+    for operation in body.operations:
+        if isinstance(operation, AckOperation):
+            results.append(next(acks))
+        else:
+            results.extend(next(pushes) for _ in operation.items)
+    for index, result in enumerate(results):
+        result.index = index
+    return results
+
+
+@routes.post(
+    "/api/v1/lease/{lease}/extend",
+    role=Role.READ_WRITE,
+    body=ExtendBody,
+    body_optional=True,
+    answers={200: list[ExtendResult], 400: ErrorBody},
+)
+async def extend(call: Call) -> Response:
+    """Hold a lease longer, counted from now."""
+    lease = call.params["lease"]
+    rows = await call.broker.database.hot(
+        "select queen.extend($1, $2, $3) as until",
+        lease_number(lease),
+        call.body.seconds,
+        call.broker.database.now(),
+    )
+    until = rows[0]["until"]
+    error = None if until else "the lease has ended or does not exist; pop again"
+    return reply([ExtendResult(0, lease, until is not None, error, until)])
+
+
+@routes.delete("/api/v1/resources/queues/{queue}", role=Role.ADMIN, answers={200: Deleted, 400: ErrorBody})
+async def delete_queue(call: Call) -> Response:
+    """Delete a queue with its messages, groups and dead letters."""
+    name = check_name(call.params["queue"], "the queue's name")
+    rows = await call.broker.database.admin("delete_queue", name)
+    existed = rows[0]["existed"]
+    call.broker.changed(name)
+    return reply(Deleted(existed, name, existed))

@@ -1,0 +1,268 @@
+"""Routes: what a path takes, answers and needs, declared once.
+
+A route's declaration is the single source for dispatch, for checking requests, for the table of roles
+and for ``/openapi.json``. Handlers take a ``Call`` and return a ``Response``::
+
+    routes = Routes("queues")
+
+    @routes.post("/api/v1/configure", role=Role.READ_WRITE, body=ConfigureBody, answers={201: Configured})
+    async def configure(call: Call) -> Response:
+        "Create a queue or replace its options."
+        ...
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+import msgspec
+
+from queenstream.errors import InvalidRequest, MethodNotAllowed, NotFound
+
+if TYPE_CHECKING:
+    from queenstream.broker.app import Broker
+
+JSON = "application/json"
+
+
+class Role(enum.IntEnum):
+    """What a token may do; a higher role includes the lower ones."""
+
+    PUBLIC = 0
+    READ_ONLY = 1
+    READ_WRITE = 2
+    ADMIN = 3
+
+
+class Request:
+    """One HTTP request, as the protocol hands it over."""
+
+    __slots__ = ("body", "gone", "headers", "method", "on_gone", "path", "query", "subject")
+
+    def __init__(self, method: str, path: str, query: str, headers: dict[bytes, bytes], body: bytes) -> None:
+        self.method = method
+        self.path = path  # still percent-encoded
+        self.query = query  # still percent-encoded
+        self.headers = headers  # names in lower case
+        self.body = body
+        self.subject: str | None = None  # the token's ``sub``
+        self.gone = False  # the client has closed the connection
+        self.on_gone: Callable[[], None] | None = None  # called once, when ``gone`` becomes true
+
+
+class Response:
+    """Status, body and headers; the protocol adds the framing.
+
+    ``undelivered`` is called when the client went away before the answer was written.
+    """
+
+    __slots__ = ("body", "content_type", "headers", "status", "undelivered")
+
+    def __init__(
+        self,
+        status: int = 200,
+        body: bytes = b"",
+        content_type: str = JSON,
+        headers: tuple[tuple[str, str], ...] = (),
+        undelivered: Callable[[], None] | None = None,
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.content_type = content_type
+        self.headers = headers
+        self.undelivered = undelivered
+
+
+class Call:
+    """A request matched to its route, with everything checked and decoded."""
+
+    __slots__ = ("body", "broker", "params", "query", "request")
+
+    def __init__(
+        self, broker: Broker, request: Request, params: dict[str, str], query: Any, body: Any
+    ) -> None:
+        self.broker = broker
+        self.request = request
+        self.params = params
+        self.query = query
+        self.body = body
+
+
+Handler = Callable[[Call], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class Route:
+    """One method on one path."""
+
+    method: str
+    path: str
+    role: Role
+    handler: Handler
+    tag: str
+    body: Any = None
+    query: Any = None
+    answers: dict[int, Any] = field(default_factory=dict)
+    decoder: msgspec.json.Decoder[Any] | None = None
+    body_optional: bool = False
+
+    @property
+    def summary(self) -> str:
+        return (self.handler.__doc__ or "").strip().splitlines()[0]
+
+    def decode_query(self, raw: str) -> Any:
+        if self.query is None:
+            return None
+        try:
+            pairs = parse_qsl(raw, keep_blank_values=True, errors="strict", max_num_fields=100)
+            if "\0" in raw or "%00" in raw:
+                raise ValueError("NUL is not allowed")
+            return msgspec.convert(dict(pairs), self.query, strict=False)
+        except (ValueError, msgspec.ValidationError) as error:
+            raise InvalidRequest(f"query string: {error}") from None
+
+    def decode_body(self, raw: bytes) -> Any:
+        if self.decoder is None:
+            return None
+        if not raw and self.body_optional:
+            raw = b"{}"
+        try:
+            if not raw.isascii():
+                raw.decode("utf-8", "strict")
+            return self.decoder.decode(raw)
+        except UnicodeDecodeError as error:
+            raise InvalidRequest(f"the body is not UTF-8 (byte {error.start})") from None
+        except RecursionError:
+            raise InvalidRequest("the body is nested too deep; flatten it") from None
+        except msgspec.ValidationError as error:
+            raise InvalidRequest(f"the body does not fit: {error}") from None
+        except msgspec.DecodeError as error:
+            raise InvalidRequest(f"the body is not JSON: {error}") from None
+
+
+class Routes:
+    """A group of routes under one tag."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self._routes: list[Route] = []
+
+    def __iter__(self) -> Iterator[Route]:
+        return iter(self._routes)
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        *,
+        role: Role,
+        body: Any = None,
+        query: Any = None,
+        answers: dict[int, Any] | None = None,
+        body_optional: bool = False,
+    ) -> Callable[[Handler], Handler]:
+        def declare(handler: Handler) -> Handler:
+            decoder = None if body is None else msgspec.json.Decoder(body)
+            self._routes.append(
+                Route(
+                    method,
+                    path,
+                    role,
+                    handler,
+                    self.tag,
+                    body,
+                    query,
+                    answers or {200: Any},
+                    decoder,
+                    body_optional,
+                )
+            )
+            return handler
+
+        return declare
+
+    def get(self, path: str, **declared: Any) -> Callable[[Handler], Handler]:
+        return self.add("GET", path, **declared)
+
+    def post(self, path: str, **declared: Any) -> Callable[[Handler], Handler]:
+        return self.add("POST", path, **declared)
+
+    def delete(self, path: str, **declared: Any) -> Callable[[Handler], Handler]:
+        return self.add("DELETE", path, **declared)
+
+
+class _Node:
+    __slots__ = ("children", "parameter", "routes")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node] = {}
+        self.parameter: _Node | None = None
+        self.routes: dict[str, tuple[Route, tuple[str, ...]]] = {}
+
+
+class Router:
+    """Finds the route of a path: a tree by segment, where a name beats a parameter."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self.routes = tuple(routes)
+        self._root = _Node()
+        for route in self.routes:
+            node, names = self._root, []
+            for segment in route.path.split("/")[1:]:
+                if segment.startswith("{"):
+                    names.append(segment[1:-1])
+                    node.parameter = node.parameter or _Node()
+                    node = node.parameter
+                else:
+                    node = node.children.setdefault(segment, _Node())
+            if route.method in node.routes:
+                raise ValueError(f"{route.method} {route.path} is declared twice")
+            node.routes[route.method] = (route, tuple(names))
+
+    def match(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
+        """The route for ``method`` on ``path``, and the path's parameters, decoded."""
+        found = self._walk(self._root, path.split("/"), 1, ())
+        if found is None:
+            raise NotFound(f"there is no {path[:200]}; see /openapi.json for what there is")
+        node, raw = found
+        if method == "HEAD" and "HEAD" not in node.routes:
+            method = "GET"
+        hit = node.routes.get(method)
+        if hit is None:
+            allowed = tuple(sorted(node.routes))
+            raise MethodNotAllowed(f"{method} is not possible here; use {', '.join(allowed)}", allowed)
+        route, names = hit
+        return route, {n: _decode(n, v) for n, v in zip(names, raw, strict=True)} if names else {}
+
+    def _walk(
+        self, node: _Node, segments: list[str], at: int, raw: tuple[str, ...]
+    ) -> tuple[_Node, tuple[str, ...]] | None:
+        if at == len(segments):
+            return (node, raw) if node.routes else None
+        child = node.children.get(segments[at])
+        if child is not None:
+            found = self._walk(child, segments, at + 1, raw)
+            if found is not None:
+                return found
+        if node.parameter is not None:
+            return self._walk(node.parameter, segments, at + 1, (*raw, segments[at]))
+        return None
+
+
+def _decode(name: str, value: str) -> str:
+    try:
+        text = unquote_to_bytes(value).decode("utf-8")
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"{name} in the path is not UTF-8; percent-encode it as UTF-8") from None
+    if not text or "\0" in text:
+        raise InvalidRequest(f"{name} in the path must not be empty or hold NUL")
+    return text
+
+
+def reply(value: Any, status: int = 200) -> Response:
+    """A JSON answer."""
+    return Response(status, msgspec.json.encode(value))

@@ -1,0 +1,206 @@
+-- Acknowledge. One row for each (partition, group) named; `rows` are the places in the request, from 1.
+--
+-- A cursor moves over the completed prefix only. Completions ahead of a gap are remembered while the lease
+-- lives. A failed (or retried) message ends the lease: it and all after it come again, whatever the order
+-- in the request. p_strict: the first refusal undoes the whole statement (QS001).
+create or replace function queen.ack(
+    p_partitions bigint[], p_groups text[], p_transactions text[], p_statuses text[],
+    p_leases uuid[], p_errors text[], p_strict boolean default false, p_now timestamptz default null
+) returns table (
+    rows integer[], queue_name text, partition_name text, queue_id integer,
+    successes boolean[], errors text[], dead boolean[], again boolean[], released boolean
+) language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_partition bigint;
+    v_group text;
+    v_whole boolean;
+    v_ids bigint[];
+    c queen.cursors;
+    q queen.queues;
+    g queen.groups;
+begin
+    for v_partition, v_group in
+        select distinct p, n from unnest(p_partitions, p_groups) as wanted (p, n) order by p, n
+    loop
+        c := null; g := null; q := null;
+        queue_name := null; partition_name := null; queue_id := null; released := false;
+        select p.name, p.queue_id into partition_name, queue_id from queen.partitions p where p.id = v_partition;
+        if found then
+            select * into q from queen.queues x where x.id = queue_id;
+            queue_name := q.name;
+            select * into g from queen.groups x where x.queue_id = q.id and x.name = v_group;
+            select * into c from queen.cursors x
+            where x.partition_id = v_partition and x.group_id = g.id for update;
+        end if;
+
+        -- In one step: where each message is, and whether the lease is completed as a whole.
+        select array_agg(n::integer), array_agg(id),
+            bool_and(status = 'completed' and id > c.acked_id and id <= c.lease_to
+                     and (lease is null or lease = c.lease_id))
+                and count(distinct id) = c.lease_count
+        into rows, v_ids, v_whole
+        from (
+            select row.n, row.status, row.lease, (
+                select m.id from queen.messages m
+                where m.partition_id = v_partition and m.transaction_id = row.transaction_id) as id
+            from unnest(p_partitions, p_groups, p_transactions, p_statuses, p_leases) with ordinality
+                as row (partition_id, group_name, transaction_id, status, lease, n)
+            where row.partition_id = v_partition and row.group_name = v_group
+            order by row.n
+        ) item;
+
+        if v_whole and c.lease_id is not null then
+            c.acked_id := c.lease_to;
+            c.acked_seq := c.lease_to_seq;
+            c := queen.forget(c);
+            c := queen.settle(c, q, g, v_now);
+            update queen.cursors x
+            set ready_at = c.ready_at, acked_id = c.acked_id, acked_seq = c.acked_seq, acked_at = v_now,
+                exceptions = c.exceptions, last_lease_id = c.lease_id,
+                lease_id = null, lease_to = null, lease_to_seq = null, lease_count = null, leased_at = null
+            where x.partition_id = c.partition_id and x.group_id = c.group_id;
+            successes := array_fill(true, array[cardinality(rows)]);
+            errors := array_fill(null::text, array[cardinality(rows)]);
+            dead := array_fill(false, array[cardinality(rows)]);
+            again := dead;
+            released := true;
+        else
+            select a.successes, a.errors, a.dead, a.again, a.released
+            into successes, errors, dead, again, released
+            from queen.ack_some(c, q, g, v_group,
+                array(select p_transactions[r] from unnest(rows) r), v_ids,
+                array(select p_statuses[r] from unnest(rows) r), array(select p_leases[r] from unnest(rows) r),
+                array(select p_errors[r] from unnest(rows) r), v_now) a;
+            if p_strict and false = any (successes) then
+                raise exception '%', errors[array_position(successes, false)] using errcode = 'QS001';
+            end if;
+        end if;
+        return next;
+    end loop;
+end $$;
+
+-- The general case of an ack for one cursor.
+create or replace function queen.ack_some(
+    c queen.cursors, q queen.queues, g queen.groups, p_group text, p_transactions text[],
+    p_ids bigint[], p_statuses text[], p_leases uuid[], p_errors text[], p_now timestamptz,
+    out successes boolean[], out errors text[], out dead boolean[], out again boolean[], out released boolean
+) language plpgsql as $$
+declare
+    v_n integer := cardinality(p_ids);
+    v_why text;
+    v_good bigint[] := '{}';            -- completed or rejected
+    v_bad bigint;                       -- the first that failed or is to be retried
+    v_buried bigint[] := '{}';
+    v_delay boolean := false;           -- a failed message is left to redeliver
+    v_lease uuid := c.lease_id;
+    v_open record;                      -- the first message of the lease that is not done
+begin
+    successes := array_fill(false, array[v_n]);
+    errors := array_fill(null::text, array[v_n]);
+    dead := successes;
+    again := successes;
+    released := false;
+
+    for i in 1 .. v_n loop
+        v_why := null;
+        if c.partition_id is null then
+            v_why := format('group %s has no such partition; send the partitionId and consumerGroup of the pop', p_group);
+        elsif p_ids[i] is null then
+            v_why := format('no message %s in this partition; send the transactionId and partitionId of the pop',
+                            p_transactions[i]);
+        elsif p_leases[i] is not null and p_leases[i] is distinct from c.lease_id then
+            if p_leases[i] = c.last_lease_id and p_ids[i] <= c.acked_id and p_statuses[i] = 'completed' then
+                successes[i] := true;       -- a repeat of what is done
+                continue;
+            end if;
+            v_why := 'the lease has ended and does not hold the message any more; pop again';
+        elsif p_ids[i] <= c.acked_id then
+            if p_statuses[i] = 'completed' then
+                successes[i] := true;
+                continue;
+            end if;
+            v_why := 'the message is acknowledged already';
+        elsif c.lease_id is null or p_ids[i] > c.lease_to then
+            v_why := 'the message is not leased; pop it before acknowledging it';
+        end if;
+        if v_why is not null then
+            errors[i] := v_why;
+            continue;
+        end if;
+        successes[i] := true;
+        if p_statuses[i] in ('failed', 'retry') then
+            v_bad := least(v_bad, p_ids[i]);
+        end if;
+    end loop;
+
+    for i in 1 .. v_n loop
+        continue when not successes[i] or p_ids[i] <= c.acked_id;
+        if p_statuses[i] = 'failed' then
+            v_buried := queen.count_tries(c, q, g, array[p_ids[i]], coalesce(p_errors[i], 'failed'), p_now);
+            c.exceptions := true;
+            dead[i] := cardinality(v_buried) > 0;
+            again[i] := not dead[i];
+            v_delay := v_delay or again[i];
+        elsif p_statuses[i] = 'retry' or p_ids[i] > v_bad then
+            again[i] := true;
+        else
+            v_good := v_good || p_ids[i];
+            if p_statuses[i] = 'dlq' then
+                perform queen.bury(c, g, array[p_ids[i]],
+                    coalesce(p_errors[i], 'rejected by the consumer'), 'rejected', p_now);
+                c.exceptions := true;
+                dead[i] := true;
+            end if;
+        end if;
+    end loop;
+    if cardinality(v_good) = 0 and v_bad is null then
+        return;
+    end if;
+
+    select m.id, m.seq into v_open
+    from queen.messages m
+    where m.partition_id = c.partition_id and m.id > c.acked_id and m.id <= c.lease_to
+      and (m.group_id is null or m.group_id = c.group_id)
+      and m.id <> all (v_good)
+      and (not c.exceptions or not exists (
+          select from queen.deliveries d
+          where d.partition_id = c.partition_id and d.group_id = c.group_id and d.message_id = m.id
+            and (d.dead or d.done_lease = c.lease_id)))
+    order by m.id limit 1;
+    released := not found or v_bad is not null;
+
+    if v_open.id is not null then
+        c.acked_id := greatest(c.acked_id, v_open.id - 1);
+        c.acked_seq := greatest(c.acked_seq, v_open.seq - 1);
+    else
+        c.acked_id := c.lease_to;
+        c.acked_seq := c.lease_to_seq;
+    end if;
+
+    if released then
+        c := queen.end_lease(c);
+        c := queen.forget(c);
+        c := queen.settle(c, q, g, p_now);
+        if v_delay and c.ready_at is not null then
+            c.ready_at := greatest(c.ready_at, p_now + q.retry_delay_ms * interval '1 millisecond');
+        end if;
+        if v_bad is null then
+            c.last_lease_id := v_lease;
+        end if;
+    else
+        insert into queen.deliveries as d (partition_id, group_id, message_id, done_lease)
+        select c.partition_id, c.group_id, id, v_lease from unnest(v_good) id where id > c.acked_id
+        on conflict (partition_id, group_id, message_id) do update set done_lease = excluded.done_lease;
+        if found then
+            c.exceptions := true;
+        end if;
+        c := queen.forget(c);
+    end if;
+    update queen.cursors x
+    set ready_at = c.ready_at, acked_id = c.acked_id, acked_seq = c.acked_seq, acked_at = p_now,
+        exceptions = c.exceptions, last_lease_id = c.last_lease_id, lease_id = c.lease_id,
+        lease_to = c.lease_to, lease_to_seq = c.lease_to_seq, lease_count = c.lease_count, leased_at = c.leased_at
+    where x.partition_id = c.partition_id and x.group_id = c.group_id;
+end $$;

@@ -1,0 +1,115 @@
+-- Locks, two classes of advisory locks:
+--   (72001, queue id)          shared by every push; exclusive for what changes a queue as a whole
+--   (72002, partition % 1024)  exclusive for a push, to the commit: order of ids = order of commits
+-- A pop or an ack never waits for either of them.
+
+-- Store a batch. The rows are distinct by (partition, transaction); status is
+--   ok     stored; row n (from 1) has the id base + n, unless it is among duplicate_rows
+--   stale  a queue was changed or deleted since the caller looked: look again
+--   split  a queue with maxSize is among several requests: send them one by one
+--   full   the queue's maxSize would be passed: nothing is stored
+create or replace function queen.push(
+    p_queues integer[], p_versions integer[],
+    p_partitions bigint[], p_transactions text[], p_traces text[],
+    p_payloads bytea[], p_keys text[], p_subjects text[],
+    p_requests integer, p_now timestamptz default null,
+    out status text, out base bigint, out duplicate_rows integer[], out duplicate_ids bigint[]
+) language plpgsql as $$
+declare
+    v_now timestamptz;
+    v_existing bigint[];
+    v_touched bigint[] := array(select distinct p from unnest(p_partitions) p);
+begin
+    perform pg_advisory_xact_lock_shared(72001, q)
+    from (select distinct q from unnest(p_queues) q order by q) queues;
+    perform pg_advisory_xact_lock(72002, stripe)
+    from (select distinct (p % 1024)::integer as stripe from unnest(v_touched) p order by stripe) stripes;
+
+    if exists (
+        select from unnest(p_queues, p_versions) as known (id, version)
+        left join queen.queues q on q.id = known.id
+        where q.version is distinct from known.version
+    ) then
+        status := 'stale';
+        return;
+    end if;
+
+    -- Under the partition's lock nobody else can store the same transaction: look first, then insert.
+    v_existing := array(
+        select (select m.id from queen.messages m
+                where m.partition_id = row.partition_id and m.transaction_id = row.transaction_id)
+        from unnest(p_partitions, p_transactions) with ordinality as row (partition_id, transaction_id, n)
+        order by n);
+
+    if exists (select from queen.queues q where q.id = any (p_queues) and q.max_size > 0) then
+        if p_requests > 1 then
+            status := 'split';
+            return;
+        end if;
+        perform pg_advisory_xact_lock(72003, q)
+        from (select distinct q from unnest(p_queues) q order by q) queues;
+        if exists (
+            select from queen.queues q
+            where q.id = any (p_queues) and q.max_size > 0
+              and queen.depth(q.id) + (
+                  select count(*)
+                  from unnest(p_partitions, v_existing) as row (partition_id, existing)
+                  join queen.partitions p on p.id = row.partition_id
+                  where p.queue_id = q.id and row.existing is null
+              ) > q.max_size
+        ) and array_position(v_existing, null) is not null then
+            status := 'full';
+            return;
+        end if;
+    end if;
+
+    v_now := coalesce(p_now, clock_timestamp());
+    base := nextval('queen.batches') << 16;
+
+    insert into queen.messages
+        (partition_id, id, seq, created_at, key_id, transaction_id, trace_id, producer_sub, payload)
+    select row.partition_id, base + row.n,
+        tail.seq + row_number() over (partition by row.partition_id order by row.n),
+        greatest(v_now, tail.created_at),
+        row.key_id, row.transaction_id, row.trace_id, row.subject, row.payload
+    from unnest(p_partitions, p_transactions, p_traces, p_payloads, p_keys, p_subjects, v_existing)
+        with ordinality as row (partition_id, transaction_id, trace_id, payload, key_id, subject, existing, n)
+    join (
+        select t.partition_id, last.created_at,
+            coalesce(last.seq, (select base_seq from queen.partitions where id = t.partition_id)) as seq
+        from unnest(v_touched) as t (partition_id)
+        left join lateral (
+            select m.seq, m.created_at from queen.messages m
+            where m.partition_id = t.partition_id order by m.id desc limit 1
+        ) last on true
+        offset 0
+    ) tail on tail.partition_id = row.partition_id
+    where row.existing is null;
+
+    update queen.cursors c
+    set ready_at = v_now + make_interval(
+        secs => greatest(q.delayed_processing_seconds, q.window_buffer_seconds))
+    from queen.queues q
+    where c.partition_id = any (v_touched) and q.id = c.queue_id
+      and (c.ready_at is null or (q.window_buffer_seconds > 0 and c.lease_id is null));
+
+    status := 'ok';
+    select array_agg(n order by n), array_agg(existing order by n)
+    into duplicate_rows, duplicate_ids
+    from unnest(v_existing) with ordinality as row (existing, n)
+    where existing is not null;
+end $$;
+
+-- How many messages wait in a queue: for its slowest group, or in all when it has none.
+create or replace function queen.depth(p_queue integer) returns bigint
+language sql stable as $$
+    select coalesce(sum(greatest(0, last.seq - greatest(first.seq - 1, coalesce(slowest.acked_seq, 0)))), 0)::bigint
+    from queen.partitions p
+    cross join lateral (
+        select m.seq from queen.messages m where m.partition_id = p.id order by m.id desc limit 1) last
+    cross join lateral (
+        select m.seq from queen.messages m where m.partition_id = p.id order by m.id limit 1) first
+    left join lateral (
+        select min(c.acked_seq) as acked_seq from queen.cursors c where c.partition_id = p.id) slowest on true
+    where p.queue_id = p_queue
+$$;

@@ -1,0 +1,55 @@
+-- name: ping
+-- Whether the database answers.
+select 1;
+
+-- name: queue_by_name
+select id, version, name, namespace, task, lease_time_seconds as lease_time, retry_limit,
+    retry_delay_ms as retry_delay, ttl_seconds as ttl, max_size, priority,
+    delayed_processing_seconds as delayed_processing, window_buffer_seconds as window_buffer,
+    retention_enabled, retention_seconds, completed_retention_seconds, max_wait_time_seconds,
+    encryption_enabled, dead_letter_queue, dlq_after_max_retries
+from queen.queues where name = $1;
+
+-- name: ensure_partitions
+select queue_id, made_queue, partition_ids from queen.ensure_partitions($1, $2);
+
+-- name: partition_ids
+select queen.partition_ids($1, $2) as ids;
+
+-- name: ensure_group
+select queen.ensure_group($1, $2, $3, $4, $5, $6) as id;
+
+-- name: last_id
+select queen.last_id() as id;
+
+-- name: queues_of
+-- The queues of a namespace and/or task, those with the higher priority first.
+select name from queen.queues
+where ($1::text is null or namespace = $1) and ($2::text is null or task = $2)
+order by priority desc, name;
+
+-- name: configure
+-- Create a queue or replace all of its options.
+insert into queen.queues as q
+    (name, namespace, task, lease_time_seconds, retry_limit, retry_delay_ms, ttl_seconds, max_size, priority,
+     delayed_processing_seconds, window_buffer_seconds, retention_enabled, retention_seconds,
+     completed_retention_seconds, max_wait_time_seconds, encryption_enabled, dead_letter_queue,
+     dlq_after_max_retries)
+values ($1, coalesce($2, ''), coalesce($3, ''), $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+on conflict (name) do update set
+    version = q.version + 1,
+    namespace = coalesce($2, q.namespace), task = coalesce($3, q.task),
+    lease_time_seconds = $4, retry_limit = $5, retry_delay_ms = $6, ttl_seconds = $7, max_size = $8,
+    priority = $9, delayed_processing_seconds = $10, window_buffer_seconds = $11, retention_enabled = $12,
+    retention_seconds = $13, completed_retention_seconds = $14, max_wait_time_seconds = $15,
+    encryption_enabled = $16, dead_letter_queue = $17, dlq_after_max_retries = $18
+returning id, (xmax = 0) as created, namespace, task;
+
+-- name: wake_cursors
+-- Options changed: cursors that wait for a time are looked at again.
+update queen.cursors c set ready_at = coalesce($2, clock_timestamp())
+from queen.partitions p
+where p.queue_id = $1 and c.partition_id = p.id and c.lease_id is null and c.ready_at > coalesce($2, clock_timestamp());
+
+-- name: delete_queue
+select queen.delete_queue($1) as existed;

@@ -1,0 +1,192 @@
+"""What crosses the wire: the requests, checked on arrival, and the answers.
+
+These types check requests and make ``/openapi.json``. Field names are the contract's.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+Name = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[^\x00]*$")]
+Text = Annotated[str, Meta(max_length=255, pattern=r"^[^\x00]*$")]
+Long = Annotated[str, Meta(max_length=65536)]
+Seconds = Annotated[int, Meta(ge=0, le=2_000_000_000)]
+QUEUE_MODE = "__QUEUE_MODE__"
+
+
+class Options(Struct, rename="camel", frozen=True):
+    """How a queue behaves. A configure call replaces them all."""
+
+    lease_time: Annotated[int, Meta(ge=1, le=2_000_000)] = 300
+    retry_limit: Annotated[int, Meta(ge=0, le=2_000_000_000)] = 3
+    retry_delay: Annotated[int, Meta(ge=0, le=2_000_000_000)] = 1000
+    ttl: Seconds = 3600
+    max_size: Annotated[int, Meta(ge=0, le=2**62)] = 0
+    priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000)] = 0
+    delayed_processing: Seconds = 0
+    window_buffer: Seconds = 0
+    retention_enabled: bool = False
+    retention_seconds: Seconds = 0
+    completed_retention_seconds: Seconds = 0
+    max_wait_time_seconds: Seconds = 0
+    encryption_enabled: bool = False
+    dead_letter_queue: bool = False
+    dlq_after_max_retries: bool = False
+
+
+class ConfigureBody(Struct):
+    queue: Name
+    namespace: Text | None = None
+    task: Text | None = None
+    options: Options | None = None
+
+
+class Configured(Struct, rename="camel"):
+    configured: bool
+    queue_id: str
+    partition_id: str
+    queue: str
+    namespace: str
+    task: str
+    options: Options
+
+
+class PushItem(Struct, rename="camel"):
+    queue: Name
+    payload: Raw
+    partition: Name = "Default"
+    transaction_id: Name | None = None
+    trace_id: Name | None = None
+
+
+class PushBody(Struct):
+    items: Annotated[list[PushItem], Meta(min_length=1)]
+
+
+class PushResult(Struct):
+    index: int
+    transaction_id: str
+    message_id: str
+    partition_id: str
+    trace_id: str | None
+    queueName: str  # noqa: N815 - the contract mixes both spellings here
+    status: Literal["queued", "duplicate"]
+
+
+SubscriptionMode = Literal["all", "new", "new-only"]
+
+
+class PopQuery(Struct, rename="camel"):
+    batch: Annotated[int, Meta(ge=1)] = 1
+    wait: bool = False
+    timeout: Annotated[int, Meta(ge=0)] = 30_000
+    consumer_group: Text | None = None
+    auto_ack: bool = False
+    subscription_mode: SubscriptionMode | None = None
+    subscription_from: Text | None = None
+    partitions: Annotated[int, Meta(ge=1)] = 1
+
+
+class PopAnyQuery(PopQuery, rename="camel"):
+    namespace: Text | None = None
+    task: Text | None = None
+
+
+class Message(Struct, rename="camel"):
+    id: str
+    transaction_id: str
+    trace_id: str | None
+    data: Raw
+    producer_sub: str | None
+    created_at: datetime
+    partition_id: str
+    partition: str
+    lease_id: str | None
+    consumer_group: str
+    queue: str
+    retry_count: int
+
+
+class Popped(Struct, rename="camel"):
+    success: bool
+    queue: str
+    partition: str
+    partition_id: str
+    lease_id: str | None
+    consumer_group: str
+    messages: list[Message]
+    partitions_claimed: int
+
+
+AckStatus = Literal["completed", "failed", "dlq", "retry"]
+
+
+class Ack(Struct, rename="camel"):
+    transaction_id: Name
+    partition_id: Name
+    status: AckStatus = "completed"
+    error: Long | None = None
+    consumer_group: Text | None = None
+    lease_id: Text | None = None
+
+
+class AckBatchBody(Struct, rename="camel"):
+    acknowledgments: Annotated[list[Ack], Meta(min_length=1)]
+    consumer_group: Text | None = None
+
+
+class AckResult(Struct, rename="camel"):
+    index: int
+    transaction_id: str
+    success: bool
+    error: str | None
+    queue_name: str | None
+    partition_name: str | None
+    lease_released: bool
+    dlq: bool
+    redelivered: bool
+
+
+class PushOperation(Struct, tag="push", tag_field="type"):
+    items: Annotated[list[PushItem], Meta(min_length=1)]
+
+
+class AckOperation(Ack, tag="ack", tag_field="type", rename="camel"):
+    pass
+
+
+class TransactionBody(Struct, rename="camel"):
+    operations: Annotated[list[PushOperation | AckOperation], Meta(min_length=1)]
+    required_leases: list[Text] = []
+
+
+class TransactionResult(Struct, rename="camel"):
+    transaction_id: str
+    success: bool
+    results: list[Any]
+    error: str | UnsetType = UNSET
+
+
+class ExtendBody(Struct):
+    seconds: Annotated[int, Meta(ge=1, le=2_000_000)] = 60
+
+
+class ExtendResult(Struct, rename="camel"):
+    index: int
+    lease_id: str
+    success: bool
+    error: str | None
+    expires_at: datetime | None
+
+
+class Deleted(Struct):
+    deleted: bool
+    queue: str
+    existed: bool
+
+
+class ErrorBody(Struct):
+    error: str

@@ -1,0 +1,132 @@
+"""Every error that Queenstream raises.
+
+    QueenstreamError
+    ├── ConfigError             a flag, variable or file says something we cannot use
+    ├── DecryptionError         a stored payload cannot be decrypted: changed, or its key is wrong
+    │   └── KeyMissing          the key that encrypted it is not in encryption_keys
+    ├── PostgresError           the embedded server cannot be found, started or stopped
+    │   └── DatabaseUnusable    a server answers, but its version, rights or schema do not fit
+    └── RequestError            a request that the broker refuses; each has one HTTP status
+        ├── InvalidRequest      400  what was sent does not fit the contract
+        ├── Unauthorized        401  no token, or one that does not hold
+        ├── Forbidden           403  a good token with too small a role
+        ├── NotFound            404  no such route, queue, message, group
+        ├── MethodNotAllowed    405  the path exists, the method does not
+        ├── RequestTimeout      408  the request did not arrive in time
+        ├── Conflict            409  it contradicts what is stored
+        ├── TooLarge            413  a body or batch over its limit
+        ├── QueueFull           429  the queue's maxSize is reached
+        ├── HeadersTooLarge     431  request line or headers over their limit
+        └── Unavailable         503  the database is away, or the broker is stopping
+
+A message says what is wrong and what to do about it, in one line.
+
+>>> raise InvalidRequest("batch must be at least 1; send batch=1 or leave it out")
+Traceback (most recent call last):
+queenstream.errors.InvalidRequest: batch must be at least 1; send batch=1 or leave it out
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class QueenstreamError(Exception):
+    """The root: catch this to catch everything that is ours."""
+
+
+class ConfigError(QueenstreamError):
+    """A setting that cannot be used; the message names it and where it came from."""
+
+
+class DecryptionError(QueenstreamError):
+    """A stored payload cannot be decrypted: it was changed or damaged, or its key is wrong."""
+
+
+class KeyMissing(DecryptionError):
+    """The key that encrypted a payload is not among ``encryption_keys``."""
+
+
+class PostgresError(QueenstreamError):
+    """The embedded PostgreSQL cannot be found, started or stopped."""
+
+
+class DatabaseUnusable(PostgresError):
+    """A PostgreSQL server answers but does not fit: version, rights or schema."""
+
+
+class RequestError(QueenstreamError):
+    """A refused request. ``status`` is what the client gets; ``retry_after`` in seconds, if any."""
+
+    status: ClassVar[int] = 400
+    retry_after: ClassVar[int | None] = None
+
+
+class InvalidRequest(RequestError):
+    """What was sent does not fit the contract."""
+
+
+class Unauthorized(RequestError):
+    """No token, or one that does not hold."""
+
+    status = 401
+
+
+class Forbidden(RequestError):
+    """A good token whose role does not allow this."""
+
+    status = 403
+
+
+class NotFound(RequestError):
+    """No such route, queue, message or group."""
+
+    status = 404
+
+
+class MethodNotAllowed(RequestError):
+    """The path exists, the method does not. ``allowed`` lists the methods that do."""
+
+    status = 405
+
+    def __init__(self, message: str, allowed: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.allowed = allowed
+
+
+class RequestTimeout(RequestError):
+    """The request did not arrive in time."""
+
+    status = 408
+
+
+class Conflict(RequestError):
+    """The request contradicts what is stored."""
+
+    status = 409
+
+
+class TooLarge(RequestError):
+    """A body or batch over its limit."""
+
+    status = 413
+
+
+class QueueFull(RequestError):
+    """The queue's ``maxSize`` is reached; nothing was stored."""
+
+    status = 429
+    retry_after = 1
+
+
+class HeadersTooLarge(RequestError):
+    """The request line or the headers are over their limit."""
+
+    status = 431
+
+
+class Unavailable(RequestError):
+    """The database is away, or the broker is starting or stopping; try again."""
+
+    status = 503
+    retry_after = 1

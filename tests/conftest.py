@@ -1,0 +1,109 @@
+"""Fixtures: a real PostgreSQL for the session, a fresh database and a real broker for each test."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import asyncpg
+import httpx
+import pytest
+
+from queenstream import config, postgres
+from queenstream.broker.app import Broker
+from queenstream.broker.database import prepare
+
+_numbers = itertools.count(1)
+
+
+class Clock:
+    """The time the broker believes in: turned by a test, never slept for."""
+
+    def __init__(self) -> None:
+        self.offset = timedelta()
+
+    def __call__(self) -> datetime:
+        return datetime.now(UTC) + self.offset
+
+    def turn(self, seconds: float) -> None:
+        self.offset += timedelta(seconds=seconds)
+
+
+def database_of(url: str, name: str) -> str:
+    """The URL of another database on the same server."""
+    return url.replace("/queen?", f"/{name}?")
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[postgres.Server]:
+    """One embedded PostgreSQL for all tests."""
+    with postgres.ephemeral(settings={"max_connections": "300"}) as started:
+        asyncio.run(prepare(database_of(started.url, "queen")))
+        yield started
+
+
+async def _admin(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(database_of(url, "postgres"))
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+async def empty_database_url(server: postgres.Server) -> AsyncIterator[str]:
+    """A database of the test's own, without our schema."""
+    name = f"test_{next(_numbers)}"
+    await _admin(server.url, f"create database {name} strategy file_copy")
+    yield database_of(server.url, name)
+    await _admin(server.url, f"drop database {name} with (force)")
+
+
+@pytest.fixture
+async def database_url(server: postgres.Server) -> AsyncIterator[str]:
+    """A database of the test's own, with our schema."""
+    name = f"test_{next(_numbers)}"
+    await _admin(server.url, f"create database {name} template queen strategy wal_log")
+    yield database_of(server.url, name)
+    await _admin(server.url, f"drop database {name} with (force)")
+
+
+StartBroker = Callable[..., Awaitable[Broker]]
+
+
+@pytest.fixture
+async def start_broker(database_url: str) -> AsyncIterator[StartBroker]:
+    """Starts brokers on the test's database; they are stopped at its end."""
+    started: list[Broker] = []
+
+    async def start(*, clock: Clock | None = None, **settings: Any) -> Broker:
+        loaded = config.load({"port": 0, "drain_timeout": "2s", **settings}, {}, None)
+        broker = Broker(loaded, database_url, clock=clock)
+        await broker.start()
+        started.append(broker)
+        return broker
+
+    yield start
+    for broker in started:
+        await broker.stop()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def broker(start_broker: StartBroker, clock: Clock) -> Broker:
+    """A broker whose clock the test may turn."""
+    return await start_broker(clock=clock)
+
+
+@pytest.fixture
+async def http(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
+    """Plain HTTP to that broker."""
+    async with httpx.AsyncClient(base_url=broker.address, timeout=60) as client:
+        yield client
