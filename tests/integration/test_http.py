@@ -153,9 +153,7 @@ async def test_keep_alive_and_what_the_handler_sees() -> None:
     async with serving() as site:
         client = await site.connect()
         for number in range(3):
-            answer = await client.ask(
-                post(b"hi", f"/a%2Fb/{number}?q=%20&r=1?2", "X-Y: 1\r\nx-y: 2\r\n")
-            )
+            answer = await client.ask(post(b"hi", f"/a%2Fb/{number}?q=%20&r=1?2", "X-Y: 1\r\nx-y: 2\r\n"))
             assert answer.status == 200
             assert answer.headers["server"] == "queenstream"
             assert answer.headers["content-type"] == "application/json"
@@ -194,7 +192,7 @@ async def test_old_clients_and_connection_close() -> None:
             assert await client.ended()
             client = await site.connect()
         # What follows the last request is read over, and does no harm to its answer.
-        answer = await client.ask(post(b"x" * 20_000, headers="Connection: close\r\n") + GET * 2000)
+        answer = await client.ask(post(b"x" * 20_000, headers="Connection: close\r\n") + GET * 100_000)
         assert len(json.loads(answer.body)["body"]) == 20_000
         assert await client.ended()
 
@@ -299,6 +297,26 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
 
 
 @both_loops
+async def test_what_is_sent_ahead_stays_in_the_socket() -> None:
+    release = asyncio.Event()
+
+    async def handle(request: Request) -> Response:
+        await release.wait()
+        return Response()
+
+    async with serving(handle) as site:
+        client = await site.connect()
+        client.writer.write(GET * (16 * MIB // len(GET)))
+        await until(lambda: site.server.requests_in_flight)
+        await asyncio.sleep(0.1)
+        (connection,) = site.server._connections
+        assert len(connection._ready) <= 16 * 1024 // len(GET)
+        assert len(connection._unparsed) <= MIB
+        client.reset()
+        release.set()
+
+
+@both_loops
 async def test_an_error_waits_behind_the_answers_before_it() -> None:
     async def handle(request: Request) -> Response:
         await asyncio.sleep(0.02)
@@ -374,8 +392,9 @@ async def test_expect_100_continue() -> None:
         assert answer.status == 413
         assert await client.ended()
         old = await site.connect()
-        answer = await old.ask(head.replace("1.1", "1.0").format(1).encode() + b"x")
-        assert answer.status == 200
+        await old.send(head.replace("1.1", "1.0").format(1).encode())
+        await asyncio.sleep(0.02)
+        assert (await old.ask(b"x")).status == 200
 
 
 @both_loops
@@ -489,13 +508,18 @@ async def test_slow_senders_are_cut() -> None:
         clients = [await site.connect() for _ in starts]
         for client, start in zip(clients, starts, strict=True):
             await client.send(start)
-        for _ in range(4):  # a byte now and then does not help
-            await asyncio.sleep(0.04)
-            await clients[0].send(b"T")
+
+        async def drip() -> None:  # a byte now and then does not help
+            while True:
+                await asyncio.sleep(0.03)
+                await clients[0].send(b"x")
+
+        dripping = asyncio.create_task(drip())
         for client in clients:
             answer = await client.answer()
             assert answer.status == 408
             assert "0.2 s" in answer.error
+            dripping.cancel()
             assert await client.ended()
 
 
@@ -639,11 +663,11 @@ async def test_a_callback_that_fails_harms_nobody() -> None:
 
 @both_loops
 async def test_drain_lets_requests_finish_and_takes_no_more() -> None:
-    release, paths = asyncio.Event(), []
+    release, release_left, paths = asyncio.Event(), asyncio.Event(), []
 
     async def handle(request: Request) -> Response:
         paths.append(request.path)
-        await release.wait()
+        await (release_left if request.path == "/left" else release).wait()
         return Response(200, request.path.encode())
 
     async with serving(handle) as site:
@@ -666,6 +690,10 @@ async def test_drain_lets_requests_finish_and_takes_no_more() -> None:
             assert (answer.body, answer.headers["connection"]) == (path, "close")
             assert await client.ended()
             client.writer.close()
+        await until(lambda: not site.server.connections_open)
+        await asyncio.sleep(0.01)
+        assert not draining.done()  # its client is gone, its work is not
+        release_left.set()
         await draining
         assert sorted(paths) == ["/arriving", "/echo", "/left"]
 

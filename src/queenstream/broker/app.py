@@ -23,6 +23,7 @@ from queenstream.broker.background import Background
 from queenstream.broker.database import Database
 from queenstream.broker.directory import Directory
 from queenstream.broker.encryption import Keyring
+from queenstream.broker.gauges import GaugeReader, Probe
 from queenstream.broker.http import HttpServer, Limits
 from queenstream.broker.metrics import Metrics
 from queenstream.broker.notices import Notice, Notices
@@ -58,6 +59,8 @@ class Broker:
         self.maintenance = False
         self.metrics = Metrics()
         self.database = Database(database_url, connections=settings.pool, clock=clock)
+        self.probe = Probe(self.database)
+        self.gauges = GaugeReader(self.database, self.metrics)
         self.directory = Directory(self.database)
         self.keyring = Keyring.parse(settings.encryption_keys) if settings.encryption_keys else None
         self.authenticator = Authenticator.from_settings(settings)

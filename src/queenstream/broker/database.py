@@ -114,7 +114,21 @@ class Database:
 
         return await self.run(self._hot, whole)
 
-    async def run(self, pool: asyncpg.Pool[asyncpg.Record] | None, work: Callable[[Any], Awaitable[T]]) -> T:
+    async def answers(self) -> bool:
+        """Whether a statement of the hot path gets through. Not logged: probes ask by the second."""
+        try:
+            await self.run(self._hot, lambda connection: connection.fetch(sql.QUERIES["ping"]), quiet=True)
+        except (Unavailable, asyncpg.PostgresError):
+            return False
+        return True
+
+    async def run(
+        self,
+        pool: asyncpg.Pool[asyncpg.Record] | None,
+        work: Callable[[Any], Awaitable[T]],
+        *,
+        quiet: bool = False,
+    ) -> T:
         if pool is None:
             raise Unavailable("the broker is starting; try again in a moment")
         for attempt in range(5):
@@ -127,7 +141,8 @@ class Database:
             except asyncpg.DiskFullError:
                 raise Unavailable("the database's disk is full; nothing was stored. Free space.") from None
             except _AWAY as error:
-                log.warning("database: %s: %s", type(error).__name__, error)
+                if not quiet:
+                    log.warning("database: %s: %s", type(error).__name__, error)
                 raise Unavailable("the database is away; try again in a moment") from None
         raise AssertionError("unreachable")
 
@@ -237,12 +252,3 @@ async def _drop_functions(connection: Any) -> None:
     )
     for row in names:
         await connection.execute(f"drop function {row['signature']} cascade")
-
-
-async def ping(database: Database) -> bool:
-    """Whether the database answers within two seconds."""
-    try:
-        await asyncio.wait_for(database.admin("ping"), 2)
-    except (TimeoutError, Unavailable):
-        return False
-    return True

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import resource
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -21,9 +21,12 @@ from prometheus_client.core import (
     Metric,
 )
 
+from queenstream.broker.wire_system import Counts, GroupLag, Latency, QueueGauges, Rates, Snapshot
+
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 ROWS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0)
 MOST_QUEUES = 10_000  # label values kept; the rest is counted under "(other)"
+RATE_SECONDS = 60.0  # rates are over about this long
 COUNTERS = ("pushed", "duplicates", "popped", "acked", "failed", "dead", "expired")
 
 
@@ -74,15 +77,13 @@ class QueueCounters:
         return tuple(getattr(self, name) for name in COUNTERS)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Gauges:
-    """What the maintenance read from the database last."""
+    """What was read from the database last (see ``gauges.py``), and when."""
 
-    depth: dict[str, int] = field(default_factory=dict)
-    oldest_seconds: dict[str, float] = field(default_factory=dict)
-    leases: dict[str, int] = field(default_factory=dict)
-    dead_letters: dict[str, int] = field(default_factory=dict)
-    lag: dict[tuple[str, str], tuple[int, float]] = field(default_factory=dict)
+    queues: list[QueueGauges] = field(default_factory=list)
+    groups: list[GroupLag] = field(default_factory=list)
+    read_at: float | None = None
 
 
 class Metrics:
@@ -98,6 +99,7 @@ class Metrics:
         self.background_failures: dict[str, int] = {}
         self.gauges = Gauges()
         self._flushed: dict[str, tuple[int, ...]] = {}
+        self._samples: deque[tuple[float, dict[str, int]]] = deque([(self.started, self.totals())])
 
     # Counting
 
@@ -169,22 +171,35 @@ class Metrics:
         """Each counter, over all queues."""
         return {n: sum(getattr(q, n) for q in self.queues.values()) for n in COUNTERS}
 
-    def snapshot(self, live: dict[str, Any]) -> dict[str, Any]:
-        """The process as JSON."""
+    def rates(self) -> dict[str, float]:
+        """Each counter by second, over the last minute (less, just after the start)."""
+        now, totals, samples = monotonic(), self.totals(), self._samples
+        while len(samples) > 1 and samples[1][0] <= now - RATE_SECONDS:
+            samples.popleft()
+        then, before = samples[0]
+        if now - samples[-1][0] >= 1.0:
+            samples.append((now, totals))
+        # Under a second there is no rate, only a burst.
+        seconds = max(now - then, 1.0)
+        return {name: round((totals[name] - before[name]) / seconds, 3) for name in COUNTERS}
+
+    def snapshot(self, live: dict[str, float]) -> Snapshot:
+        """The process, for JSON."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        return {
-            "uptimeSeconds": round(monotonic() - self.started, 1),
-            "messages": self.totals(),
-            "cpuSeconds": round(usage.ru_utime + usage.ru_stime, 2),
-            "memoryBytes": resident_bytes(),
-            "requests": sum(self.requests.values()),
-            "latencySeconds": {
-                kind: {"p50": h.quantile(0.5), "p95": h.quantile(0.95), "p99": h.quantile(0.99)}
+        return Snapshot(
+            uptime_seconds=round(monotonic() - self.started, 1),
+            cpu_seconds=round(usage.ru_utime + usage.ru_stime, 2),
+            memory_bytes=resident_bytes(),
+            messages=Counts(**self.totals()),
+            messages_per_second=Rates(**self.rates()),
+            requests=sum(self.requests.values()),
+            latency_seconds={
+                kind: Latency(h.quantile(0.5), h.quantile(0.95), h.quantile(0.99))
                 for kind, h in self.batch_seconds.items()
             },
-            "backgroundFailures": dict(self.background_failures),
-            **live,
-        }
+            background_failures=dict(self.background_failures),
+            **{name: int(value) for name, value in live.items()},
+        )
 
     def prometheus(self, live: dict[str, float]) -> bytes:
         """The text format."""
@@ -196,6 +211,12 @@ class Metrics:
         yield from self._queue_families()
         yield from self._latency_families()
         yield from self._gauge_families()
+        rates = GaugeMetricFamily(
+            "queen_messages_per_second", "Over the last minute, all queues", labels=["kind"]
+        )
+        for name, rate in self.rates().items():
+            rates.add_metric([name], rate)
+        yield rates
         failures = CounterMetricFamily(
             "queen_background_failures", "Failed background steps", labels=["task"]
         )
@@ -241,22 +262,36 @@ class Metrics:
         yield requests
 
     def _gauge_families(self) -> Iterator[Metric]:
-        gauges = self.gauges
-        yield _gauge("queen_queue_depth", "Messages waiting for the slowest group", gauges.depth)
-        yield _gauge(
-            "queen_oldest_message_seconds", "Age of the oldest message that waits", gauges.oldest_seconds
-        )
-        yield _gauge("queen_leases", "Leases that are out", gauges.leases)
-        yield _gauge("queen_dead_letters", "Dead letters kept", gauges.dead_letters)
+        queues, groups, read_at = self.gauges.queues, self.gauges.groups, self.gauges.read_at
+        for name, text, values in (
+            ("queue_depth", "Messages waiting for the slowest group", [q.depth for q in queues]),
+            (
+                "oldest_message_seconds",
+                "Age of the oldest message that waits",
+                [q.oldest_seconds for q in queues],
+            ),
+            ("leases", "Leases that are out", [q.leases for q in queues]),
+            ("dead_letters", "Dead letters kept", [q.dead_letters for q in queues]),
+        ):
+            family = GaugeMetricFamily(f"queen_{name}", text, labels=["queue"])
+            for queue, value in zip(queues, values, strict=True):
+                if value is not None:
+                    family.add_metric([queue.queue], value)
+            yield family
         lag = GaugeMetricFamily("queen_group_lag", "Messages behind", labels=["queue", "group"])
         age = GaugeMetricFamily(
             "queen_group_lag_seconds", "Age of the next message", labels=["queue", "group"]
         )
-        for (queue, group), (messages, seconds) in gauges.lag.items():
-            lag.add_metric([queue, group], messages)
-            age.add_metric([queue, group], seconds)
+        for group in groups:
+            lag.add_metric([group.queue, group.group], group.lag)
+            age.add_metric([group.queue, group.group], group.lag_seconds)
         yield lag
         yield age
+        if read_at is not None:
+            # When the database is away the gauges above stay as they were: this one tells.
+            yield GaugeMetricFamily(
+                "queen_gauges_age_seconds", "Since the gauges were read", value=monotonic() - read_at
+            )
 
 
 class _Collector:
@@ -272,13 +307,6 @@ def _histogram(name: str, text: str, label: str, values: dict[str, Histogram]) -
     family = HistogramMetricFamily(name, text, labels=[label])
     for key, histogram in values.items():
         family.add_metric([key], histogram.buckets(), histogram.total)
-    return family
-
-
-def _gauge(name: str, text: str, values: dict[str, Any]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=["queue"])
-    for queue, value in values.items():
-        family.add_metric([queue], value)
     return family
 
 

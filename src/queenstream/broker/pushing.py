@@ -19,7 +19,7 @@ ATTEMPTS = 8
 
 STATEMENT = (
     "select status, base, duplicate_rows, duplicate_ids "
-    "from queen.push($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+    "from queen.push($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
 )
 Fetch = Callable[..., Awaitable[list[Any]]]
 
@@ -155,30 +155,39 @@ class Pusher:
     async def store(self, requests: Sequence[_Request], fetch: Fetch) -> list[list[PushResult]]:
         """Run the statement for some requests; one list of results each."""
         queues: dict[int, int] = {}
+        touched: dict[int, int] = {}  # partition → its place among the touched, from 1
+        counts: list[int] = []  # rows so far in each touched partition
         partitions: list[int] = []
+        ranks: list[int] = []
         transactions: list[str] = []
         traces: list[str | None] = []
         payloads: list[bytes] = []
         keys: list[str | None] = []
         subjects: list[str | None] = []
-        places: dict[tuple[int, str], int] = {}
+        places: dict[tuple[int, str], int] = {}  # (partition, transaction) → its row, from 1
         for _, rows in requests:
             for queue in rows.queues.values():
                 queues[queue.id] = queue.version
             for at, pair in enumerate(zip(rows.partitions, rows.transactions, strict=True)):
                 if pair in places:
                     continue
-                partitions.append(pair[0])
+                place = touched.get(pair[0])
+                if place is None:
+                    place = touched[pair[0]] = len(touched) + 1
+                    counts.append(0)
+                counts[place - 1] += 1
+                partitions.append(place)
+                ranks.append(counts[place - 1])
                 transactions.append(pair[1])
                 traces.append(rows.traces[at])
                 payloads.append(rows.payloads[at])
                 keys.append(rows.keys[at])
                 subjects.append(rows.subject)
-                places[pair] = len(partitions)  # from 1, as the database counts
+                places[pair] = len(partitions)
 
         found = await fetch(
-            STATEMENT, list(queues), list(queues.values()), partitions, transactions, traces, payloads,
-            keys, subjects, len(requests), self._database.now(),
+            STATEMENT, list(queues), list(queues.values()), list(touched), partitions, ranks, transactions,
+            traces, payloads, keys, subjects, len(requests), self._database.now(),
         )  # fmt: skip
         status, base, duplicate_rows, duplicate_ids = found[0]
         if status == "stale":

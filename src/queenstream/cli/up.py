@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -63,6 +64,7 @@ def up(
     workers: Annotated[int | None, typer.Option(help=_help("workers"))] = None,
     log_level: Annotated[str | None, typer.Option(help=_help("log_level"))] = None,
     log_format: Annotated[str | None, typer.Option(help=_help("log_format"))] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Also send demo traffic.")] = False,
     config_file: Annotated[
         Path | None, typer.Option("--config", help="TOML file with settings. (QUEEN_CONFIG)")
     ] = None,
@@ -78,10 +80,10 @@ def up(
         if stopping.is_set():
             return
         if settings.workers == 1:
-            uvloop.run(serve(settings, url))
+            uvloop.run(serve(settings, url, demo=demo))
         else:
             asyncio.run(prepare(url))
-            supervise(settings, url)
+            supervise(settings, url, demo=demo)
 
 
 class Stopping:
@@ -185,7 +187,21 @@ def announce(settings: config.Settings, port: int) -> None:
     sys.stdout.flush()
 
 
-async def serve(settings: config.Settings, url: str, *, worker: Any = None) -> None:
+@contextlib.contextmanager
+def demo_traffic(address: str, *, wanted: bool) -> Iterator[None]:
+    """Demo traffic while the broker serves."""
+    if not wanted:
+        yield
+        return
+    process = subprocess.Popen([sys.executable, "-m", "queenstream.cli.demo", address])  # noqa: S603
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+async def serve(settings: config.Settings, url: str, *, worker: Any = None, demo: bool = False) -> None:
     """One broker until a signal comes; ``worker`` is told the port instead of the user."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -204,7 +220,8 @@ async def serve(settings: config.Settings, url: str, *, worker: Any = None) -> N
     else:
         started.cancel()
         await asyncio.gather(started, return_exceptions=True)
-    await stopped
+    with demo_traffic(broker.address, wanted=demo and broker.ready):
+        await stopped
     log.info("stopping: requests in flight finish")
     await broker.stop()
 
@@ -219,7 +236,7 @@ def _work(settings: config.Settings, url: str, ready: Any) -> None:
         sys.exit(1)
 
 
-def supervise(settings: config.Settings, url: str) -> None:
+def supervise(settings: config.Settings, url: str, *, demo: bool) -> None:
     """Several brokers on one port; one that dies is replaced, unless they keep dying."""
     context = multiprocessing.get_context("spawn")
     # Held, not listened on: it fixes the port that the workers share.
@@ -242,19 +259,21 @@ def supervise(settings: config.Settings, url: str) -> None:
     workers = [launch() for _ in range(settings.workers)]
     deaths: list[float] = []
     try:
-        if all(_ready(process, pipe, stopping) for process, pipe in workers):
+        ready = all(_ready(process, pipe, stopping) for process, pipe in workers)
+        if ready:
             announce(settings, port)
-        while not stopping.is_set():
-            for at, (process, _) in enumerate(workers):
-                if process.is_alive() or stopping.is_set():
-                    continue
-                deaths = [t for t in deaths if t > time.monotonic() - RESTART_WINDOW_SECONDS]
-                deaths.append(time.monotonic())
-                log.error("worker %s died with code %s", process.pid, process.exitcode)
-                if len(deaths) > RESTARTS:
-                    raise QueenstreamError("the workers keep dying; the log above says why")
-                workers[at] = launch()
-            time.sleep(0.2)
+        with demo_traffic(f"http://{settings.host}:{port}", wanted=demo and ready):
+            while not stopping.is_set():
+                for at, (process, _) in enumerate(workers):
+                    if process.is_alive() or stopping.is_set():
+                        continue
+                    deaths = [t for t in deaths if t > time.monotonic() - RESTART_WINDOW_SECONDS]
+                    deaths.append(time.monotonic())
+                    log.error("worker %s died with code %s", process.pid, process.exitcode)
+                    if len(deaths) > RESTARTS:
+                        raise QueenstreamError("the workers keep dying; the log above says why")
+                    workers[at] = launch()
+                time.sleep(0.2)
     finally:
         for process, _ in workers:
             if process.is_alive():

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from queenstream.broker.routes import messages
+from queenstream.broker.routes import messages, system
 
-ROUTES = tuple(route for module in (messages,) for route in module.routes)
+ROUTES = tuple(route for module in (messages, system) for route in module.routes)

@@ -3,27 +3,31 @@
 --   (72002, partition % 1024)  exclusive for a push, to the commit: order of ids = order of commits
 -- A pop or an ack never waits for either of them.
 
--- Store a batch. The rows are distinct by (partition, transaction); status is
+-- Store a batch. p_touched are the partitions, each once; a row names its partition by its place there (from 1)
+-- and its rank among the batch's rows of that partition. The rows are distinct by (partition, transaction).
+-- status is
 --   ok     stored; row n (from 1) has the id base + n, unless it is among duplicate_rows
 --   stale  a queue was changed or deleted since the caller looked: look again
 --   split  a queue with maxSize is among several requests: send them one by one
 --   full   the queue's maxSize would be passed: nothing is stored
 create or replace function queen.push(
     p_queues integer[], p_versions integer[],
-    p_partitions bigint[], p_transactions text[], p_traces text[],
+    p_touched bigint[], p_places integer[], p_ranks integer[], p_transactions text[], p_traces text[],
     p_payloads bytea[], p_keys text[], p_subjects text[],
     p_requests integer, p_now timestamptz default null,
     out status text, out base bigint, out duplicate_rows integer[], out duplicate_ids bigint[]
 ) language plpgsql as $$
 declare
     v_now timestamptz;
-    v_existing bigint[];
-    v_touched bigint[] := array(select distinct p from unnest(p_partitions) p);
+    v_existing bigint[];                -- the id under which a row is stored already
+    v_repeats boolean;
+    v_seqs bigint[];                    -- the last seq and time of each partition
+    v_times timestamptz[];
 begin
     perform pg_advisory_xact_lock_shared(72001, q)
     from (select distinct q from unnest(p_queues) q order by q) queues;
     perform pg_advisory_xact_lock(72002, stripe)
-    from (select distinct (p % 1024)::integer as stripe from unnest(v_touched) p order by stripe) stripes;
+    from (select distinct (p % 1024)::integer as stripe from unnest(p_touched) p order by stripe) stripes;
 
     if exists (
         select from unnest(p_queues, p_versions) as known (id, version)
@@ -37,9 +41,9 @@ begin
     -- Under the partition's lock nobody else can store the same transaction: look first, then insert.
     v_existing := array(
         select (select m.id from queen.messages m
-                where m.partition_id = row.partition_id and m.transaction_id = row.transaction_id)
-        from unnest(p_partitions, p_transactions) with ordinality as row (partition_id, transaction_id, n)
-        order by n);
+                where m.partition_id = p_touched[row.place] and m.transaction_id = row.transaction_id)
+        from unnest(p_places, p_transactions) as row (place, transaction_id));
+    v_repeats := array_remove(v_existing, null) <> '{}';
 
     if exists (select from queen.queues q where q.id = any (p_queues) and q.max_size > 0) then
         if p_requests > 1 then
@@ -53,8 +57,8 @@ begin
             where q.id = any (p_queues) and q.max_size > 0
               and queen.depth(q.id) + (
                   select count(*)
-                  from unnest(p_partitions, v_existing) as row (partition_id, existing)
-                  join queen.partitions p on p.id = row.partition_id
+                  from unnest(p_places, v_existing) as row (place, existing)
+                  join queen.partitions p on p.id = p_touched[row.place]
                   where p.queue_id = q.id and row.existing is null
               ) > q.max_size
         ) and array_position(v_existing, null) is not null then
@@ -66,38 +70,43 @@ begin
     v_now := coalesce(p_now, clock_timestamp());
     base := nextval('queen.batches') << 16;
 
-    insert into queen.messages
-        (partition_id, id, seq, created_at, key_id, transaction_id, trace_id, producer_sub, payload)
-    select row.partition_id, base + row.n,
-        tail.seq + row_number() over (partition by row.partition_id order by row.n),
-        greatest(v_now, tail.created_at),
-        row.key_id, row.transaction_id, row.trace_id, row.subject, row.payload
-    from unnest(p_partitions, p_transactions, p_traces, p_payloads, p_keys, p_subjects, v_existing)
-        with ordinality as row (partition_id, transaction_id, trace_id, payload, key_id, subject, existing, n)
-    join (
-        select t.partition_id, last.created_at,
-            coalesce(last.seq, (select base_seq from queen.partitions where id = t.partition_id)) as seq
-        from unnest(v_touched) as t (partition_id)
+    select array_agg(seq), array_agg(created_at) into v_seqs, v_times
+    from (
+        select coalesce(last.seq, (select base_seq from queen.partitions where id = t.id)) as seq,
+            greatest(v_now, last.created_at) as created_at
+        from unnest(p_touched) as t (id)
         left join lateral (
             select m.seq, m.created_at from queen.messages m
-            where m.partition_id = t.partition_id order by m.id desc limit 1
+            where m.partition_id = t.id order by m.id desc limit 1
         ) last on true
-        offset 0
-    ) tail on tail.partition_id = row.partition_id
+    ) tail;
+    if v_repeats then
+        p_ranks := array(
+            select count(*) filter (where existing is null) over (partition by place order by n)
+            from unnest(p_places, v_existing) with ordinality as row (place, existing, n) order by n);
+    end if;
+
+    insert into queen.messages
+        (partition_id, id, seq, created_at, key_id, transaction_id, trace_id, producer_sub, payload)
+    select p_touched[row.place], base + row.n, v_seqs[row.place] + row.rank, v_times[row.place],
+        row.key_id, row.transaction_id, row.trace_id, row.subject, row.payload
+    from unnest(p_places, p_ranks, p_transactions, p_traces, p_payloads, p_keys, p_subjects, v_existing)
+        with ordinality as row (place, rank, transaction_id, trace_id, payload, key_id, subject, existing, n)
     where row.existing is null;
 
     update queen.cursors c
     set ready_at = v_now + make_interval(
         secs => greatest(q.delayed_processing_seconds, q.window_buffer_seconds))
     from queen.queues q
-    where c.partition_id = any (v_touched) and q.id = c.queue_id
+    where c.partition_id = any (p_touched) and q.id = c.queue_id
       and (c.ready_at is null or (q.window_buffer_seconds > 0 and c.lease_id is null));
 
     status := 'ok';
-    select array_agg(n order by n), array_agg(existing order by n)
-    into duplicate_rows, duplicate_ids
-    from unnest(v_existing) with ordinality as row (existing, n)
-    where existing is not null;
+    if v_repeats then
+        select array_agg(n), array_agg(existing) into duplicate_rows, duplicate_ids
+        from unnest(v_existing) with ordinality as row (existing, n)
+        where existing is not null;
+    end if;
 end $$;
 
 -- How many messages wait in a queue: for its slowest group, or in all when it has none.

@@ -1,0 +1,64 @@
+-- name: list_groups
+-- One row for each queue of each group, or of one group.
+select g.name, q.name as queue, g.active, g.subscription_mode, g.subscription_from as subscription_timestamp,
+    count(l.partition_id) as partitions, coalesce(sum(l.lag), 0)::bigint as lag,
+    coalesce(max(l.lag_seconds), 0) as lag_seconds, max(l.acked_at) as last_consumed_at,
+    count(distinct l.lease_id) as members,
+    extract(epoch from coalesce($2::timestamptz, clock_timestamp()) - max(l.acked_at))::double precision
+        as idle_seconds
+from queen.groups g
+join queen.queues q on q.id = g.queue_id
+left join lateral queen.group_lag(g.id, q.id, coalesce($2::timestamptz, clock_timestamp())) l on true
+where ($1::text is null or g.name = $1) and ($3::text is null or q.name = $3)
+group by g.id, q.id order by g.name, q.name;
+
+-- name: group_partitions
+-- The partitions of a group, those furthest behind first, at most $3 of each queue.
+select q.name as queue, l.partition_id::text, l.partition_name as partition, l.lag, l.lag_seconds,
+    l.acked_at as last_consumed_at, l.leased_until
+from queen.groups g
+join queen.queues q on q.id = g.queue_id
+cross join lateral (
+    select * from queen.group_lag(g.id, q.id, coalesce($2::timestamptz, clock_timestamp())) x
+    order by x.lag_seconds desc, x.lag desc, x.partition_name limit $3::integer
+) l
+where g.name = $1 order by q.name, l.lag_seconds desc, l.lag desc, l.partition_name;
+
+-- name: lagging_groups
+-- The partitions whose next message has waited at least so long for a group.
+select g.name as consumer_group, q.name as queue, l.partition_name as partition, l.lag, l.lag_seconds,
+    l.acked_at as last_consumed_at
+from queen.groups g
+join queen.queues q on q.id = g.queue_id
+cross join lateral queen.group_lag(g.id, q.id, coalesce($2::timestamptz, clock_timestamp())) l
+where l.lag > 0 and l.lag_seconds >= $1::double precision
+order by l.lag_seconds desc, g.name, q.name, l.partition_name limit $3::integer;
+
+-- name: delete_group
+select queue_name, deleted from queen.delete_group($1, $2, $3);
+
+-- name: subscribe_from
+-- A new start for a group. start_id would hold it back in what came before the group, so it goes.
+update queen.groups g set subscription_mode = 'from', subscription_from = $2, start_id = 0
+from queen.queues q where q.id = g.queue_id and g.name = $1
+returning q.name as queue;
+
+-- name: seek
+select queen.seek($1, $2, $3, $4) as moved;
+
+-- name: preview_seek
+-- How many partitions a seek would move, and over how many messages. Without a cursor: from the start.
+select count(*) as partitions, coalesce(sum(abs(
+        greatest(first.seq - 1, target.seq) - greatest(first.seq - 1, coalesce(c.acked_seq, 0)))), 0)::bigint
+    as affected
+from queen.partitions p
+left join queen.groups g on g.queue_id = p.queue_id and g.name = $2::text
+left join queen.cursors c on c.partition_id = p.id and c.group_id = g.id
+left join lateral (
+    select m.seq from queen.messages m where m.partition_id = p.id order by m.id limit 1) first on true
+left join lateral (
+    select m.seq from queen.messages m
+    where m.partition_id = p.id
+      and ($4::timestamptz is null or m.id <= queen.id_before(p.id, $4::timestamptz))
+    order by m.id desc limit 1) target on true
+where p.queue_id = $1 and ($3::bigint is null or p.id = $3);

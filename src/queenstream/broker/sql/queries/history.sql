@@ -1,0 +1,227 @@
+-- name: list_messages
+-- A page of messages, the newest first. Only the partitions with the newest matches can hold one of the first
+-- $8 + $9, so each partition is asked for its newest, and only so many of them for more.
+with moment as (
+    select coalesce($10::timestamptz, clock_timestamp()) as now
+), span as (
+    select p.id, p.name, q.name as queue, q.namespace, q.task,
+        greatest(
+            case when $6::timestamptz is null then 0 else queen.id_before(p.id, $6) end,
+            case when $5::text in ('pending', 'processing') then coalesce(slowest.acked_id, 0) else 0 end
+        ) as after_id,
+        least(
+            case when $7::timestamptz is null then 9223372036854775807
+                 else queen.id_before(p.id, $7::timestamptz + interval '1 microsecond') end,
+            case when $5::text = 'completed' then coalesce(done.acked_id, 0) else 9223372036854775807 end
+        ) as last_id
+    from queen.partitions p
+    join queen.queues q on q.id = p.queue_id
+    cross join lateral (
+        select min(c.acked_id) as acked_id from queen.cursors c where c.partition_id = p.id) slowest
+    cross join lateral (
+        select max(greatest(c.acked_id, c.lease_to)) as acked_id
+        from queen.cursors c where c.partition_id = p.id) done
+    where ($1::text is null or q.name = $1) and ($2::text is null or p.name = $2)
+      and ($3::text is null or q.namespace = $3) and ($4::text is null or q.task = $4)
+), newest as (
+    select span.*, top.id as top_id
+    from span cross join moment
+    cross join lateral (
+        select m.id from queen.messages m
+        where m.partition_id = span.id and m.id > span.after_id and m.id <= span.last_id
+          and ($5::text is null or queen.message_state(
+               m.partition_id, m.id, m.group_id, m.transaction_id, moment.now) = $5)
+        order by m.id desc limit 1) top
+    order by top.id desc limit $8::bigint + $9::bigint
+), page as (
+    select newest.*, one.id as message_id
+    from newest cross join moment
+    cross join lateral (
+        select m.id from queen.messages m
+        where m.partition_id = newest.id and m.id > newest.after_id and m.id <= newest.top_id
+          and ($5::text is null or queen.message_state(
+               m.partition_id, m.id, m.group_id, m.transaction_id, moment.now) = $5)
+        order by m.id desc limit $8::bigint + $9::bigint) one
+    order by one.id desc limit $8::bigint offset $9::bigint
+)
+select m.id::text, m.transaction_id, m.partition_id::text, page.queue, page.name as partition,
+    page.namespace, page.task,
+    queen.message_state(m.partition_id, m.id, m.group_id, m.transaction_id, moment.now) as status,
+    m.trace_id, m.producer_sub, m.created_at, m.key_id, m.payload,
+    coalesce(tried.tries, 0) as retry_count, leased.until as lease_expires_at
+from page cross join moment
+join queen.messages m on m.partition_id = page.id and m.id = page.message_id
+cross join lateral (
+    select max(d.tries) as tries from queen.cursors c
+    join queen.deliveries d on d.partition_id = c.partition_id and d.group_id = c.group_id
+    where c.partition_id = m.partition_id and c.exceptions and d.message_id = m.id) tried
+cross join lateral (
+    select max(c.ready_at) as until from queen.cursors c
+    where c.partition_id = m.partition_id and (m.group_id is null or m.group_id = c.group_id)
+      and c.lease_id is not null and c.ready_at > moment.now
+      and m.id > c.acked_id and m.id <= c.lease_to) leased
+order by m.id desc;
+
+-- name: list_dead_messages
+-- The same for messages that are dead for some group; their rows may be gone from the messages.
+select d.message_id::text as id, d.transaction_id, d.partition_id::text, q.name as queue, p.name as partition,
+    q.namespace, q.task, 'dead' as status, d.trace_id, d.producer_sub, d.created_at, d.key_id, d.payload,
+    d.tries as retry_count, null::timestamptz as lease_expires_at
+from queen.dead_letters d
+join queen.queues q on q.id = d.queue_id
+join queen.partitions p on p.id = d.partition_id
+where ($1::text is null or q.name = $1) and ($2::text is null or p.name = $2)
+  and ($3::text is null or q.namespace = $3) and ($4::text is null or q.task = $4)
+  and ($5::timestamptz is null or d.created_at >= $5) and ($6::timestamptz is null or d.created_at <= $6)
+  and not exists (
+      select from queen.dead_letters x
+      where x.partition_id = d.partition_id and x.transaction_id = d.transaction_id
+        and x.message_id = d.message_id and x.id > d.id)
+order by d.failed_at desc, d.id desc limit $7::bigint offset $8::bigint;
+
+-- name: one_message
+-- A message with all of it, from the messages or else from the dead letters.
+select m.id::text, m.transaction_id, m.partition_id::text, q.name as queue, p.name as partition,
+    q.namespace, q.task,
+    case when m.dead then 'dead' else queen.message_state(m.partition_id, m.id, m.group_id, m.transaction_id,
+        coalesce($3::timestamptz, clock_timestamp())) end as status,
+    m.trace_id, m.producer_sub, m.created_at, m.key_id, m.payload
+from (
+    select m.partition_id, m.id, m.group_id, m.transaction_id, m.trace_id, m.producer_sub, m.created_at,
+        m.key_id, m.payload, false as dead
+    from queen.messages m where m.partition_id = $1 and m.transaction_id = $2
+    union all
+    select d.partition_id, d.message_id, d.group_id, d.transaction_id, d.trace_id, d.producer_sub,
+        d.created_at, d.key_id, d.payload, true
+    from queen.dead_letters d where d.partition_id = $1 and d.transaction_id = $2
+    order by dead, id desc limit 1
+) m
+join queen.partitions p on p.id = m.partition_id
+join queen.queues q on q.id = p.queue_id;
+
+-- name: message_groups
+-- What a message is to each group that it is for, and to those that have it among their dead letters.
+with moment as (
+    select coalesce($3::timestamptz, clock_timestamp()) as now
+), letter as (
+    select distinct on (d.group_name) d.group_name, d.tries, d.error from queen.dead_letters d
+    where d.partition_id = $1 and d.transaction_id = $2 order by d.group_name, d.id desc
+), live as (
+    select g.name, queen.state_for(c, m.id, moment.now) as state, c.ready_at, t.tries, t.error
+    from moment
+    cross join queen.messages m
+    join queen.cursors c on c.partition_id = m.partition_id and (m.group_id is null or m.group_id = c.group_id)
+    join queen.groups g on g.id = c.group_id
+    left join queen.deliveries t on t.partition_id = c.partition_id and t.group_id = c.group_id
+        and t.message_id = m.id
+    where m.partition_id = $1 and m.transaction_id = $2
+)
+select coalesce(live.name, letter.group_name) as consumer_group,
+    case when letter.group_name is not null then 'dead' else live.state end as state,
+    coalesce(letter.tries, live.tries, 0) as tries, coalesce(letter.error, live.error) as error,
+    case when live.state = 'processing' then live.ready_at end as leased_until
+from live full join letter on letter.group_name = live.name
+order by 1;
+
+-- name: delete_message
+select queen.delete_message($1, $2) as deleted;
+
+-- name: move_message
+select outcome, groups from queen.move_message($1, $2, $3, $4, $5);
+
+-- name: list_dead_letters
+-- The newest first. cause says how it came here.
+select d.id::text, d.transaction_id, d.partition_id::text, q.name as queue, p.name as partition,
+    d.group_name as consumer_group, d.error as error_message, d.tries as retry_count, d.producer_sub,
+    d.created_at, d.failed_at, d.trace_id, d.cause, d.key_id, d.payload
+from queen.dead_letters d
+join queen.queues q on q.id = d.queue_id
+join queen.partitions p on p.id = d.partition_id
+where ($1::text is null or q.name = $1) and ($2::text is null or d.group_name = $2)
+  and ($3::text is null or p.name = $3)
+  and ($4::timestamptz is null or d.failed_at >= $4) and ($5::timestamptz is null or d.failed_at <= $5)
+  and ($6::bigint is null or d.id = $6)
+order by d.failed_at desc, d.id desc limit $7::bigint offset $8::bigint;
+
+-- name: count_dead_letters
+select count(*) as total from queen.dead_letters d
+join queen.queues q on q.id = d.queue_id
+join queen.partitions p on p.id = d.partition_id
+where ($1::text is null or q.name = $1) and ($2::text is null or d.group_name = $2)
+  and ($3::text is null or p.name = $3)
+  and ($4::timestamptz is null or d.failed_at >= $4) and ($5::timestamptz is null or d.failed_at <= $5);
+
+-- name: letters_of_message
+select d.id, q.name as queue from queen.dead_letters d
+join queen.queues q on q.id = d.queue_id
+where d.partition_id = $1 and d.transaction_id = $2 and ($3::text is null or d.group_name = $3)
+order by d.id;
+
+-- name: letters_like
+-- The dead letters of a queue that fit, in the order in which they died.
+select d.id from queen.dead_letters d
+join queen.queues q on q.id = d.queue_id
+join queen.partitions p on p.id = d.partition_id
+where q.name = $1 and ($2::text is null or d.group_name = $2) and ($3::text is null or p.name = $3)
+  and ($4::text is null or strpos(lower(d.error), lower($4)) > 0)
+order by d.id limit $5::bigint;
+
+-- name: replay
+select letter_id::text, queue_name, transaction_id, message_id::text, group_name
+from queen.replay($1, $2, $3, $4);
+
+-- name: delete_letters
+delete from queen.dead_letters where id = any ($1::bigint[]) returning id;
+
+-- name: add_trace
+-- The trace of a message that exists, alive or dead; no row if it does not.
+with trace as (
+    insert into queen.traces (partition_id, transaction_id, group_name, event_type, data, created_at)
+    select $1, $2, $3, $4, $5, coalesce($7::timestamptz, clock_timestamp())
+    where exists (select from queen.messages m where m.partition_id = $1 and m.transaction_id = $2)
+       or exists (select from queen.dead_letters d where d.partition_id = $1 and d.transaction_id = $2)
+    returning id
+), named as (
+    insert into queen.trace_names (name, trace_id)
+    select distinct n, trace.id from trace, unnest($6::text[]) n
+)
+select id::text from trace;
+
+-- name: traces_of_message
+-- The oldest first.
+select t.id::text, t.transaction_id, t.partition_id::text, t.group_name as consumer_group, t.event_type,
+    t.data, t.created_at,
+    array(select n.name from queen.trace_names n where n.trace_id = t.id order by n.name) as trace_names
+from queen.traces t
+where t.partition_id = $1 and t.transaction_id = $2
+order by t.id limit $3::bigint offset $4::bigint;
+
+-- name: traces_by_name
+-- The newest first.
+select t.id::text, t.transaction_id, t.partition_id::text, t.group_name as consumer_group, t.event_type,
+    t.data, t.created_at,
+    array(select n.name from queen.trace_names n where n.trace_id = t.id order by n.name) as trace_names
+from queen.trace_names named
+join queen.traces t on t.id = named.trace_id
+where named.name = $1
+  and ($2::timestamptz is null or t.created_at >= $2) and ($3::timestamptz is null or t.created_at <= $3)
+order by t.id desc limit $4::bigint offset $5::bigint;
+
+-- name: count_traces_by_name
+select count(*) as total from queen.trace_names named
+join queen.traces t on t.id = named.trace_id
+where named.name = $1
+  and ($2::timestamptz is null or t.created_at >= $2) and ($3::timestamptz is null or t.created_at <= $3);
+
+-- name: trace_name_list
+-- The names in use, the one seen last first.
+select n.name, count(*) as traces, count(distinct (t.partition_id, t.transaction_id)) as messages,
+    max(t.created_at) as last_seen
+from queen.trace_names n
+join queen.traces t on t.id = n.trace_id
+where ($1::text is null or strpos(lower(n.name), lower($1)) > 0)
+group by n.name order by last_seen desc, n.name limit $2::bigint offset $3::bigint;
+
+-- name: count_trace_names
+select count(distinct n.name) as total from queen.trace_names n
+where ($1::text is null or strpos(lower(n.name), lower($1)) > 0);

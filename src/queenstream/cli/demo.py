@@ -1,0 +1,107 @@
+"""Demo traffic: a shop's orders, a few a second, and two groups of consumers.
+
+Run by ``queen up --demo`` as a process of its own: ``python -m queenstream.cli.demo ADDRESS``. It speaks plain
+HTTP, so it is also the shortest example of the contract.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import signal
+import sys
+import threading
+from typing import Any
+from urllib.parse import urlsplit
+
+ORDERS_PER_SECOND = 20
+FAILING = 0.01  # of the orders cannot be billed, and end among the dead letters
+CUSTOMERS = 50
+
+
+class Broker:
+    """The broker's HTTP interface, over one connection."""
+
+    def __init__(self, address: str) -> None:
+        parts = urlsplit(address)
+        self._connection = http.client.HTTPConnection(parts.hostname or "127.0.0.1", parts.port, timeout=30)
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        payload = None if body is None else json.dumps(body)
+        self._connection.request(method, path, payload)
+        response = self._connection.getresponse()
+        text = response.read()
+        if response.status >= 400:
+            raise OSError(f"{method} {path}: {response.status} {text.decode()}")
+        return json.loads(text) if text else None
+
+
+def produce(address: str, stop: threading.Event) -> None:
+    """Push an order now and then; each customer is a partition, so a customer's orders stay in order."""
+    broker = Broker(address)
+    options = {"leaseTime": 30, "retryLimit": 2, "retryDelay": 2000}
+    broker.call("POST", "/api/v1/configure", {"queue": "orders", "namespace": "demo", "options": options})
+    number = 0
+    while not stop.wait(random.expovariate(ORDERS_PER_SECOND)):  # noqa: S311 - demo data
+        number += 1
+        customer = f"customer-{random.randrange(CUSTOMERS):02}"  # noqa: S311
+        order = {"order": number, "customer": customer, "amount": round(random.lognormvariate(3, 1), 2)}  # noqa: S311
+        item = {"queue": "orders", "partition": customer, "payload": order}
+        broker.call("POST", "/api/v1/push", {"items": [item]})
+
+
+def consume(address: str, stop: threading.Event, group: str, failing: float) -> None:
+    """Take orders of one customer at a time, and acknowledge them."""
+    broker = Broker(address)
+    while not stop.is_set():
+        path = f"/api/v1/pop/queue/orders?consumerGroup={group}&batch=20&wait=true&timeout=5000"
+        popped = broker.call("GET", path)
+        if popped is None:
+            continue
+        acks = []
+        for message in popped["messages"]:
+            bad = message["data"]["order"] % round(1 / failing) == 0 if failing else False
+            acks.append(
+                {
+                    "transactionId": message["transactionId"],
+                    "partitionId": message["partitionId"],
+                    "leaseId": message["leaseId"],
+                    "status": "failed" if bad else "completed",
+                    "error": "the card was declined" if bad else None,
+                }
+            )
+        broker.call("POST", "/api/v1/ack/batch", {"consumerGroup": group, "acknowledgments": acks})
+
+
+def main() -> None:
+    """Send traffic until a signal comes or the broker goes away."""
+    address = sys.argv[1]
+    parent = os.getppid()
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    jobs = [
+        threading.Thread(target=_quietly, args=(produce, stop, address, stop), daemon=True),
+        threading.Thread(target=_quietly, args=(consume, stop, address, stop, "billing", FAILING), daemon=True),
+        threading.Thread(target=_quietly, args=(consume, stop, address, stop, "mailing", 0.0), daemon=True),
+    ]
+    for job in jobs:
+        job.start()
+    while not stop.wait(1) and os.getppid() == parent:
+        pass
+
+
+def _quietly(job: Any, stop: threading.Event, *args: Any) -> None:
+    """When the broker stops, so does the demo."""
+    try:
+        job(*args)
+    except (OSError, http.client.HTTPException) as error:
+        if not stop.is_set():
+            sys.stderr.write(f"demo traffic ended: {error}\n")
+            stop.set()
+
+
+if __name__ == "__main__":
+    main()
