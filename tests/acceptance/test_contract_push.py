@@ -6,8 +6,8 @@ import asyncio
 import uuid
 
 import httpx
-from conftest import Clock, StartBroker
-from speaking import (
+
+from tests.acceptance.speaking import (
     DEFAULTS,
     OPTIONAL,
     ack,
@@ -22,6 +22,7 @@ from speaking import (
     stored,
     take,
 )
+from tests.conftest import Clock, StartBroker
 
 PUSHED = {
     "index": int,
@@ -219,9 +220,7 @@ async def test_of_many_repeats_at_once_one_is_stored(
 
 async def test_order_is_strict_inside_a_partition(http: httpx.AsyncClient) -> None:
     for start in range(0, 100, 10):
-        items = [
-            {"queue": "q", "partition": str(n % 3), "payload": n} for n in range(start, start + 10)
-        ]
+        items = [{"queue": "q", "partition": str(n % 3), "payload": n} for n in range(start, start + 10)]
         assert (await http.post("/api/v1/push", json={"items": items})).status_code == 201
     for partition in range(3):
         seen: list[int] = []

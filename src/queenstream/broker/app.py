@@ -11,7 +11,7 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 from importlib.metadata import version
 
@@ -29,10 +29,10 @@ from queenstream.broker.metrics import Metrics
 from queenstream.broker.notices import Notice, Notices
 from queenstream.broker.popping import Popper
 from queenstream.broker.pushing import Pusher
-from queenstream.broker.routes import ROUTES
-from queenstream.broker.routing import Call, Request, Response, Role, Route, Router
+from queenstream.broker.routes import PAGES, ROUTES
+from queenstream.broker.routing import Call, Request, Response, Role, Route, Router, error_response
 from queenstream.config import Settings
-from queenstream.errors import MethodNotAllowed, RequestError, Unavailable
+from queenstream.errors import RequestError
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Broker:
         self.acker = Acker(self.database, self.metrics, self.freed, max_batch=settings.max_batch)
         self.notices = Notices(database_url, self._noticed, lambda: self.metrics.background_failed("notices"))
         self.background = Background(self)
-        self.router = Router(ROUTES)
+        self.router = Router(ROUTES + PAGES)
         self.http = HttpServer(
             self.handle,
             Limits(body_bytes=settings.max_body_bytes, receive_seconds=settings.receive_timeout),
@@ -174,10 +174,10 @@ class Broker:
                 )
             )
         except RequestError as error:
-            response = refuse(error)
+            response = error_response(error)
         except Exception:
             log.exception("%s %s", request.method, path)
-            response = error_response(500, "the broker failed at this request; its log says why")
+            response = Response(500, b'{"error":"the broker failed at this request; its log says why"}')
         self.metrics.request(path, request.method, response.status, time.perf_counter() - started)
         return response
 
@@ -187,20 +187,3 @@ class Broker:
         identity = await self.authenticator.check(request.headers.get(b"authorization"))
         require(identity, route.role)
         request.subject = identity.subject
-
-
-def error_response(status: int, message: str, headers: Iterable[tuple[str, str]] = ()) -> Response:
-    """``{"error": …}``"""
-    return Response(status, msgspec.json.encode({"error": message}), headers=tuple(headers))
-
-
-def refuse(error: RequestError) -> Response:
-    """The answer to a refused request."""
-    headers: list[tuple[str, str]] = []
-    if error.retry_after is not None:
-        headers.append(("Retry-After", str(error.retry_after)))
-    if isinstance(error, MethodNotAllowed):
-        headers.append(("Allow", ", ".join(error.allowed)))
-    if error.status == Unavailable.status:
-        log.warning("refused: %s", error)
-    return error_response(error.status, str(error), headers)

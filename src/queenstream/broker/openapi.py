@@ -22,8 +22,8 @@ REF = "#/components/schemas/{name}"
 SCHEME = "bearer"
 
 _INTRODUCTION = (
-    "Queues and windows on PostgreSQL. Without a key in the broker's settings, no token is asked for; with one, "
-    "`x-role` says what the token of each operation must carry."
+    "Queues and windows on PostgreSQL. Without a key in the broker's settings, no token is asked for; "
+    "with one, `x-role` says what the token of each operation must carry."
 )
 
 Json = dict[str, Any]
@@ -87,7 +87,7 @@ class _Schemas:
                 wanted[route.body] = None
         made, components = msgspec.json.schema_components(list(wanted), ref_template=REF)
         self.components: dict[str, Any] = components
-        self._of = dict(zip(wanted, made, strict=True))
+        self._of: dict[Any, Json] = dict(zip(wanted, made, strict=True))
 
     def __getitem__(self, type_: Any) -> Json:
         return self._of[type_]
@@ -165,8 +165,8 @@ def _refusals(route: Route, parameters: bool) -> list[int]:
 _WORDS = {
     error.status: (error.__doc__ or "").strip().splitlines()[0]
     for error in vars(errors).values()
-    if isinstance(error, type) and issubclass(error, errors.RequestError) and error.__bases__ != (object,)
-} | {500: "The broker failed; its log says why.", 400: "What was sent does not fit the contract."}
+    if isinstance(error, type) and issubclass(error, errors.RequestError)
+} | {500: "The broker failed; its log says why."}
 _RETRY = {status.value for status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)}
 
 

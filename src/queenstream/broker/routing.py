@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
 
-from queenstream.errors import InvalidRequest, MethodNotAllowed, NotFound
+from queenstream.errors import InvalidRequest, MethodNotAllowed, NotFound, RequestError, Unauthorized
 
 if TYPE_CHECKING:
     from queenstream.broker.app import Broker
@@ -266,3 +266,15 @@ def _decode(name: str, value: str) -> str:
 def reply(value: Any, status: int = 200) -> Response:
     """A JSON answer."""
     return Response(status, msgspec.json.encode(value))
+
+
+def error_response(error: RequestError) -> Response:
+    """The JSON answer to a refused request."""
+    headers: list[tuple[str, str]] = []
+    if error.retry_after is not None:
+        headers.append(("Retry-After", str(error.retry_after)))
+    if isinstance(error, MethodNotAllowed):
+        headers.append(("Allow", ", ".join(error.allowed)))
+    if error.status == Unauthorized.status:
+        headers.append(("WWW-Authenticate", "Bearer"))
+    return Response(error.status, msgspec.json.encode({"error": str(error)}), JSON, tuple(headers))

@@ -82,7 +82,7 @@ SubscriptionMode = Literal["all", "new", "new-only"]
 class PopQuery(Struct, rename="camel"):
     batch: Annotated[int, Meta(ge=1)] = 1
     wait: bool = False
-    timeout: Annotated[int, Meta(ge=0)] = 30_000
+    timeout: Annotated[int, Meta(ge=0, le=2**53)] = 30_000
     consumer_group: Text | None = None
     auto_ack: bool = False
     subscription_mode: SubscriptionMode | None = None

@@ -113,8 +113,6 @@ def stop_signals() -> Iterator[Stopping]:
 
 def check_port(host: str, port: int) -> None:
     """A port that is taken is said before anything is started."""
-    if port == 0:
-        return
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:

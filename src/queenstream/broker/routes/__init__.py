@@ -1,7 +1,8 @@
-"""All the routes, from one module each."""
+"""All the routes, from one module each. ``ROUTES`` is the API; ``PAGES`` are the files of the page at ``/``."""
 
 from __future__ import annotations
 
-from queenstream.broker.routes import messages, system
+from queenstream.broker.routes import groups, history, messages, page, resources, system
 
-ROUTES = tuple(route for module in (messages, system) for route in module.routes)
+ROUTES = tuple(route for module in (messages, resources, history, groups, system) for route in module.routes)
+PAGES = tuple(page.routes)

@@ -1,4 +1,4 @@
-"""The routes about the broker itself: health, metrics, maintenance, analytics, and the document of all routes."""
+"""The routes about the broker itself: health, metrics, maintenance, analytics, and ``/openapi.json``."""
 
 from __future__ import annotations
 
@@ -254,6 +254,9 @@ async def queue_ops(call: Call) -> Response:
     """What went through the queues, by minute, hour or day; the last hour unless from and to say else."""
     query: OpsQuery = call.query
     since, until = await _span(call, query)
+    if not (1970 <= since.year and until.year < 9999):
+        # The ends of Python's time are infinite to PostgreSQL, and so would the series be.
+        raise InvalidRequest("from and to must lie in the years 1970 to 9998")
     if since > until:
         raise InvalidRequest("from is later than to; swap them")
     if (until - since) / _INTERVALS[query.interval] >= MOST_BUCKETS:
@@ -271,10 +274,8 @@ async def _span(call: Call, query: OpsQuery) -> tuple[datetime, datetime]:
         until = (await database.admin("the_time", database.now()))[0]["now"]
     if query.from_:
         return parse_time(query.from_, "from"), until
-    try:
-        return until - timedelta(hours=1), until
-    except OverflowError:
-        raise InvalidRequest("to is at the beginning of time; take a later one") from None
+    # At the beginning of time there is no hour before; it is refused anyway.
+    return (until - timedelta(hours=1) if until.year > 1 else until), until
 
 
 @routes.get("/api/v1/analytics/retention", role=Role.READ_ONLY, query=QueueQuery, answers={200: Retention})

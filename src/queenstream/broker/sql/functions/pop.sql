@@ -149,13 +149,12 @@ begin
             v_partitions := v_partitions - 1;
             v_room := v_room - cardinality(ids);
             v_bytes := v_bytes - v_size;
-            if v_partitions <= 0 or v_room <= 0 or v_bytes <= 0 then
+            if p_partition is not null or v_partitions <= 0 or v_room <= 0 or v_bytes <= 0 then
                 v_at := v_at + 1;
                 v_partitions := p_counts[v_at];
                 v_room := p_batches[v_at];
                 v_bytes := p_max_bytes;
             end if;
-            exit when p_partition is not null;
         end loop;
         exit when v_at > cardinality(p_leases);
     end loop;
@@ -371,8 +370,11 @@ declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     v_until timestamptz;
 begin
+    -- One lease may hold several partitions.
     update queen.cursors set ready_at = v_now + make_interval(secs => p_seconds)
-    where lease_id = p_lease and ready_at > v_now
-    returning ready_at into v_until;
+    where lease_id = p_lease and ready_at > v_now;
+    if found then
+        v_until := v_now + make_interval(secs => p_seconds);
+    end if;
     return v_until;
 end $$;

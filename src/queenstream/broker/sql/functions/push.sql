@@ -23,6 +23,7 @@ declare
     v_repeats boolean;
     v_seqs bigint[];                    -- the last seq and time of each partition
     v_times timestamptz[];
+    v_stored bigint[] := p_touched;     -- the partitions that have something new
 begin
     perform pg_advisory_xact_lock_shared(72001, q)
     from (select distinct q from unnest(p_queues) q order by q) queues;
@@ -84,6 +85,9 @@ begin
         p_ranks := array(
             select count(*) filter (where existing is null) over (partition by place order by n)
             from unnest(p_places, v_existing) with ordinality as row (place, existing, n) order by n);
+        v_stored := array(
+            select distinct p_touched[row.place] from unnest(p_places, v_existing) as row (place, existing)
+            where existing is null);
     end if;
 
     insert into queen.messages
@@ -94,11 +98,14 @@ begin
         with ordinality as row (place, rank, transaction_id, trace_id, payload, key_id, subject, existing, n)
     where row.existing is null;
 
+    -- A cursor that waits for something else already (a delay, a retry) waits no shorter for this push.
     update queen.cursors c
-    set ready_at = v_now + make_interval(
-        secs => greatest(q.delayed_processing_seconds, q.window_buffer_seconds))
+    set ready_at = greatest(c.ready_at, v_now + make_interval(
+        secs => case when c.ready_at is null
+                     then greatest(q.delayed_processing_seconds, q.window_buffer_seconds)
+                     else q.window_buffer_seconds end))
     from queen.queues q
-    where c.partition_id = any (p_touched) and q.id = c.queue_id
+    where c.partition_id = any (v_stored) and q.id = c.queue_id
       and (c.ready_at is null or (q.window_buffer_seconds > 0 and c.lease_id is null));
 
     status := 'ok';

@@ -94,9 +94,9 @@ begin
     return g.id;
 end $$;
 
--- The last id that can have been drawn so far.
+-- The last id that can have been drawn so far. (A sequence nobody has used yet says 1 as well.)
 create or replace function queen.last_id() returns bigint language sql volatile as $$
-    select (last_value << 16) + 65535 from queen.batches
+    select ((last_value - (not is_called)::integer) << 16) + 65535 from queen.batches
 $$;
 
 -- The id of the last message of a partition older than a time; 0 if there is none.

@@ -113,7 +113,12 @@ begin
           and exists (
               select from queen.messages m
               where m.partition_id = x.partition_id and m.id > x.acked_id
-                and m.created_at <= v_now - make_interval(secs => w.max_wait_time_seconds))
+                and (m.group_id is null or m.group_id = x.group_id)
+                and m.created_at <= v_now - make_interval(secs => w.max_wait_time_seconds)
+                and not exists (
+                    select from queen.deliveries d
+                    where d.partition_id = x.partition_id and d.group_id = x.group_id
+                      and d.message_id = m.id and d.dead))
         limit p_most for update of x skip locked
     loop
         select * into g from queen.groups where id = c.group_id;

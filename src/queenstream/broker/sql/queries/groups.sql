@@ -1,36 +1,47 @@
 -- name: list_groups
 -- One row for each queue of each group, or of one group.
+with moment as (
+    select coalesce($2::timestamptz, clock_timestamp()) as now
+)
 select g.name, q.name as queue, g.active, g.subscription_mode, g.subscription_from as subscription_timestamp,
     count(l.partition_id) as partitions, coalesce(sum(l.lag), 0)::bigint as lag,
     coalesce(max(l.lag_seconds), 0) as lag_seconds, max(l.acked_at) as last_consumed_at,
     count(distinct l.lease_id) as members,
-    extract(epoch from coalesce($2::timestamptz, clock_timestamp()) - max(l.acked_at))::double precision
-        as idle_seconds
-from queen.groups g
+    extract(epoch from moment.now - max(l.acked_at))::double precision as idle_seconds
+from moment
+cross join queen.groups g
 join queen.queues q on q.id = g.queue_id
-left join lateral queen.group_lag(g.id, q.id, coalesce($2::timestamptz, clock_timestamp())) l on true
+left join lateral queen.group_lag(g.id, q.id, moment.now) l on true
 where ($1::text is null or g.name = $1) and ($3::text is null or q.name = $3)
-group by g.id, q.id order by g.name, q.name;
+group by g.id, q.id, moment.now order by g.name, q.name;
 
 -- name: group_partitions
 -- The partitions of a group, those furthest behind first, at most $3 of each queue.
+with moment as (
+    select coalesce($2::timestamptz, clock_timestamp()) as now
+)
 select q.name as queue, l.partition_id::text, l.partition_name as partition, l.lag, l.lag_seconds,
     l.acked_at as last_consumed_at, l.leased_until
-from queen.groups g
+from moment
+cross join queen.groups g
 join queen.queues q on q.id = g.queue_id
 cross join lateral (
-    select * from queen.group_lag(g.id, q.id, coalesce($2::timestamptz, clock_timestamp())) x
+    select * from queen.group_lag(g.id, q.id, moment.now) x
     order by x.lag_seconds desc, x.lag desc, x.partition_name limit $3::integer
 ) l
 where g.name = $1 order by q.name, l.lag_seconds desc, l.lag desc, l.partition_name;
 
 -- name: lagging_groups
 -- The partitions whose next message has waited at least so long for a group.
+with moment as (
+    select coalesce($2::timestamptz, clock_timestamp()) as now
+)
 select g.name as consumer_group, q.name as queue, l.partition_name as partition, l.lag, l.lag_seconds,
     l.acked_at as last_consumed_at
-from queen.groups g
+from moment
+cross join queen.groups g
 join queen.queues q on q.id = g.queue_id
-cross join lateral queen.group_lag(g.id, q.id, coalesce($2::timestamptz, clock_timestamp())) l
+cross join lateral queen.group_lag(g.id, q.id, moment.now) l
 where l.lag > 0 and l.lag_seconds >= $1::double precision
 order by l.lag_seconds desc, g.name, q.name, l.partition_name limit $3::integer;
 

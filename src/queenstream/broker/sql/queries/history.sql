@@ -19,7 +19,7 @@ with moment as (
     cross join lateral (
         select min(c.acked_id) as acked_id from queen.cursors c where c.partition_id = p.id) slowest
     cross join lateral (
-        select max(greatest(c.acked_id, c.lease_to)) as acked_id
+        select min(greatest(c.acked_id, c.lease_to)) as acked_id
         from queen.cursors c where c.partition_id = p.id) done
     where ($1::text is null or q.name = $1) and ($2::text is null or p.name = $2)
       and ($3::text is null or q.namespace = $3) and ($4::text is null or q.task = $4)

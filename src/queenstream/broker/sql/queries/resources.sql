@@ -1,14 +1,15 @@
 -- name: list_queues
 -- A page of the queues, with what lies in them.
 with chosen as (
-    select q.*, count(*) over () as matches from queen.queues q
+    select q.* from queen.queues q
     where ($1::text is null or q.namespace = $1) and ($2::text is null or q.task = $2)
       and ($3::text is null or strpos(lower(q.name), lower($3)) > 0)
+      and ($7::text is null or q.name = $7)
     order by q.name limit $4::integer offset $5::bigint
 ), moment as (
     select coalesce($6::timestamptz, clock_timestamp()) as now
 )
-select q.id::text, q.name, q.namespace, q.task, q.created_at, q.matches,
+select q.id::text, q.name, q.namespace, q.task, q.created_at,
     q.lease_time_seconds as lease_time, q.retry_limit, q.retry_delay_ms as retry_delay,
     q.ttl_seconds as ttl, q.max_size, q.priority, q.delayed_processing_seconds as delayed_processing,
     q.window_buffer_seconds as window_buffer, q.retention_enabled, q.retention_seconds,
@@ -30,27 +31,34 @@ left join lateral (
 order by q.name;
 
 -- name: count_queues
--- How many queues match, for a page that lies beyond the last.
 select count(*) as matches from queen.queues q
 where ($1::text is null or q.namespace = $1) and ($2::text is null or q.task = $2)
   and ($3::text is null or strpos(lower(q.name), lower($3)) > 0);
 
 -- name: list_namespaces
+with moment as (
+    select coalesce($1::timestamptz, clock_timestamp()) as now
+)
 select q.namespace as name, count(*) as queues, sum(n.partitions)::bigint as partitions,
     sum(n.total)::bigint as total, sum(n.pending)::bigint as pending,
     sum(n.processing)::bigint as processing, sum(n.completed)::bigint as completed,
     sum(n.dead_letter)::bigint as dead_letter
-from queen.queues q
-cross join lateral queen.queue_counts(q.id, coalesce($1::timestamptz, clock_timestamp())) n
+from moment
+cross join queen.queues q
+cross join lateral queen.queue_counts(q.id, moment.now) n
 group by q.namespace order by q.namespace;
 
 -- name: list_tasks
+with moment as (
+    select coalesce($1::timestamptz, clock_timestamp()) as now
+)
 select q.task as name, count(*) as queues, sum(n.partitions)::bigint as partitions,
     sum(n.total)::bigint as total, sum(n.pending)::bigint as pending,
     sum(n.processing)::bigint as processing, sum(n.completed)::bigint as completed,
     sum(n.dead_letter)::bigint as dead_letter
-from queen.queues q
-cross join lateral queen.queue_counts(q.id, coalesce($1::timestamptz, clock_timestamp())) n
+from moment
+cross join queen.queues q
+cross join lateral queen.queue_counts(q.id, moment.now) n
 group by q.task order by q.task;
 
 -- name: overview
@@ -106,11 +114,14 @@ with chosen as (
     join queen.queues q on q.id = p.queue_id
     where ($1::text is null or q.name = $1)
     order by q.name, p.name limit $2::integer offset $3::bigint
+), moment as (
+    select coalesce($4::timestamptz, clock_timestamp()) as now
 )
 select p.id::text, p.queue, p.name, p.created_at, coalesce(n.total, 0) as total,
     coalesce(n.waiting, 0) as depth, coalesce(n.processing, 0) as processing, n.oldest, n.newest
 from chosen p
-left join lateral queen.partition_counts(p.id, coalesce($4::timestamptz, clock_timestamp())) n on true
+cross join moment
+left join lateral queen.partition_counts(p.id, moment.now) n on true
 order by p.queue, p.name;
 
 -- name: count_partitions
@@ -119,11 +130,15 @@ where $1::text is null or p.queue_id = (select q.id from queen.queues q where q.
 
 -- name: partition_groups
 -- Where each group of a queue stands in some of its partitions.
+with moment as (
+    select coalesce($3::timestamptz, clock_timestamp()) as now
+)
 select l.partition_id::text, g.name as consumer_group, l.lag, l.lag_seconds, l.acked_at as last_consumed_at,
     l.leased_until
-from queen.queues q
+from moment
+cross join queen.queues q
 join queen.groups g on g.queue_id = q.id
-cross join lateral queen.group_lag(g.id, q.id, coalesce($3::timestamptz, clock_timestamp())) l
+cross join lateral queen.group_lag(g.id, q.id, moment.now) l
 where q.name = $1 and l.partition_id = any ($2::bigint[])
 order by l.partition_id, g.name;
 

@@ -1,0 +1,449 @@
+"""One HTTP connection: llhttp (by way of httptools) parses, requests are answered in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+import httptools
+
+from queenstream.broker.routing import Request, Response, error_response
+from queenstream.errors import (
+    HeadersTooLarge,
+    InvalidRequest,
+    RequestError,
+    RequestTimeout,
+    TooLarge,
+    Unavailable,
+)
+
+if TYPE_CHECKING:
+    from queenstream.broker.http import HttpServer, Limits
+
+logger = logging.getLogger(__name__)
+
+# The parser cannot be stopped between two pipelined requests, so it is fed this much at a time: it
+# bounds how many requests one connection can have parsed but not handled.
+_SLICE_BYTES = 16 * 1024
+_BURST = 64  # pipelined requests handled in a row before other connections get their turn
+_JOINED_HEADER_BYTES = 8 * 1024  # past this, joining a repeated header would itself be the attack
+_JOINED_BODY_BYTES = 64 * 1024  # larger bodies are not copied to stand behind their headers
+_LINGER_BYTES = 16 * 1024 * 1024  # after a refusal: how much beyond the body limit we still read
+_CLOSE, _KEEP_ALIVE = b"connection: close\r\n", b"connection: keep-alive\r\n"
+
+BODILESS = frozenset({*range(100, 200), 204, 304})
+
+
+class Connection(asyncio.Protocol):
+    """One client. Requests are parsed into ``_ready`` and answered from there, in order."""
+
+    __slots__ = (  # they make attributes fast, and there are thousands of connections
+        "_body", "_closing", "_discard_bytes", "_expecting", "_head_bytes", "_headers",
+        "_held_bytes", "_in_head", "_in_message", "_incoming", "_input_done", "_linger_until",
+        "_loop", "_old_client", "_parser", "_pumping", "_reading_paused", "_ready", "_replaying",
+        "_request", "_server", "_silent_bytes", "_target", "_task", "_transport", "_unparsed",
+        "_unsent", "_unsent_bytes", "_write_paused", "deadline",
+    )  # fmt: skip
+    _transport: asyncio.Transport
+    _incoming: Request  # its headers are complete, its body is not
+
+    def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
+        self._server = server
+        self._loop = loop
+        self._parser = httptools.HttpRequestParser(self)
+        self.deadline = 0  # a tick; 0 while a request is handled, which has no limit here
+        # The message being parsed
+        self._target = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._body: bytes | bytearray = b""
+        self._head_bytes = 0
+        self._silent_bytes = 0  # fed without a message or body data to show for it
+        self._in_message = self._in_head = False
+        self._expecting = False  # the client waits for "100 Continue"
+        self._replaying = False  # see _ignore_upgrade
+        self._old_client = False  # HTTP/1.0 with keep-alive, which wants to hear it granted
+        # What waits, what is handled, what is written
+        self._ready: deque[Request | Response] = deque()  # a Response is a refusal, and the last
+        self._unparsed: bytes | memoryview = b""
+        self._held_bytes = 0  # bodies not yet given to the handler
+        self._input_done = False  # no request after those in _ready
+        self._request: Request | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._pumping = self._reading_paused = self._write_paused = self._closing = False
+        self._unsent: Response | None = None  # more than the socket's buffer took
+        self._unsent_bytes = self._discard_bytes = self._linger_until = 0
+
+    # The transport calls these.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(asyncio.Transport, transport)
+        self.deadline = self._server.tick + self._server.idle_ticks
+        with contextlib.suppress(OSError):  # the client may be gone already
+            raw = transport.get_extra_info("socket")
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        error = self._server.admit(self)
+        if error is not None:
+            self._refuse(error)
+            self._pump()
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            self._discard(len(data))
+        elif self._request is not None or self._ready or self._unparsed or self._write_paused:
+            self._unparsed = bytes(self._unparsed) + data
+            self._reading_paused = True
+            self._transport.pause_reading()
+        else:
+            self._parse(data)
+            self._pump()
+
+    def eof_received(self) -> None:
+        """A half-closed client counts as gone: it looks no different from one that left."""
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._closing = True
+        self.deadline = 0
+        self._drop_input()
+        request = self._request
+        self._server.forget(self, orphaned=request is not None)
+        if request is not None:
+            request.gone = True
+            _call(request.on_gone)
+        if self._unsent is not None:
+            _call(self._unsent.undelivered)
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self.deadline = self._server.tick + self._server.receive_ticks
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._unsent = None
+        if not self._closing:
+            self.deadline = 0
+            self._pump()
+
+    # The server calls these.
+
+    def deadline_passed(self) -> None:
+        """The client was too slow: in reading an answer, in sending a request, or in having one."""
+        server, unsent = self._server, self._transport.get_write_buffer_size()
+        if unsent and unsent != self._unsent_bytes:  # it takes bytes, if slowly
+            self._unsent_bytes = unsent
+            self.deadline = server.tick + server.receive_ticks
+        elif self._in_message and not unsent:
+            within = f"{server.limits.receive_seconds:g} s"
+            self._refuse(RequestTimeout(f"the request took longer than {within}; send it faster"))
+            self._pump()
+        else:
+            self._transport.abort()
+
+    def close_if_idle(self) -> None:
+        at_work = self._request or self._ready or self._unparsed or self._in_message
+        if not at_work and not self._closing:
+            self._close()
+
+    def cut(self) -> asyncio.Task[None] | None:
+        """Drop the connection and cancel what it handles; returns the task to wait for."""
+        self._transport.abort()
+        if self._task is not None:
+            self._task.cancel()
+        return self._task
+
+    # The parser calls these. A RequestError raised here becomes the answer: see _feed.
+
+    def on_message_begin(self) -> None:
+        if self._replaying:
+            return
+        self._target = self._body = b""
+        self._headers = {}
+        self._head_bytes = self._silent_bytes = 0
+        self._in_message = self._in_head = True
+        self.deadline = self._server.tick + self._server.receive_ticks
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            return  # trailers are read over
+        self._head_bytes += len(name) + len(value) + 4
+        name = name.lower()
+        known = self._headers.get(name)
+        if known is not None:
+            if len(known) > _JOINED_HEADER_BYTES:
+                raise HeadersTooLarge(f"{name[:80]!r} is sent too often; send it once")
+            value = known + b", " + value
+        self._headers[name] = value
+
+    def on_headers_complete(self) -> None:
+        if self._replaying:
+            return
+        server, parser, headers = self._server, self._parser, self._headers
+        limits = server.limits
+        self._in_head = False
+        if self._head_bytes + len(self._target) > limits.header_bytes:
+            raise _headers_too_large(limits)
+        path, query = _split_target(self._target)
+        self._incoming = Request(parser.get_method().decode("ascii"), path, query, headers, b"")
+        self._input_done = not parser.should_keep_alive()
+        if b"connection" in headers:
+            self._old_client = not self._input_done and parser.get_http_version() == "1.0"
+        if b"content-length" in headers:
+            length = int(headers[b"content-length"])
+            if length > limits.body_bytes:
+                raise _body_too_large(limits)
+            if server.body_bytes_held + length > limits.buffered_bytes:
+                raise _memory_full()
+        if b"expect" in headers:
+            wanted = headers[b"expect"].lower() == b"100-continue"
+            self._expecting = wanted and parser.get_http_version() != "1.0"
+
+    def on_body(self, data: bytes) -> None:
+        server, size = self._server, len(data)
+        self._silent_bytes = 0
+        self._held_bytes += size
+        server.body_bytes_held += size
+        if not self._body:
+            self._body = data
+        else:  # one growing buffer: a list of one-byte chunks would weigh many times the body
+            if isinstance(self._body, bytes):
+                self._body = bytearray(self._body)
+            self._body += data
+        if len(self._body) > server.limits.body_bytes:
+            raise _body_too_large(server.limits)
+        if server.body_bytes_held > server.limits.buffered_bytes:
+            raise _memory_full()
+
+    def on_message_complete(self) -> None:
+        if self._parser.should_upgrade():
+            return  # only its headers: see _ignore_upgrade
+        self._incoming.body = bytes(self._body)
+        self._body = b""
+        self._in_message = self._expecting = False
+        self._ready.append(self._incoming)
+
+    # Parsing
+
+    def _parse(self, data: bytes | memoryview) -> None:
+        """Parse until a request is whole; the rest waits in ``_unparsed``."""
+        if len(data) <= _SLICE_BYTES:
+            data = data[self._feed(data) :]
+        if data:
+            rest = memoryview(data)
+            while rest and not self._ready and (self._in_message or not self._input_done):
+                rest = rest[self._feed(rest[:_SLICE_BYTES]) :]
+            data = rest
+        self._unparsed = data
+
+    def _feed(self, data: bytes | memoryview) -> int:
+        """Give one slice to the parser; returns how much of it is used up."""
+        self._silent_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._ignore_upgrade()
+            return int(upgrade.args[0])
+        except httptools.HttpParserError as failure:
+            # After a request that ends the connection, what follows is no concern of ours.
+            if self._in_message or not self._input_done:
+                self._refuse(self._explain(failure))
+        else:
+            if self._in_message and self._silent_bytes > self._server.limits.header_bytes:
+                self._refuse(_headers_too_large(self._server.limits))
+        return len(data)
+
+    def _explain(self, failure: httptools.HttpParserError) -> RequestError:
+        if isinstance(failure.__context__, RequestError):
+            return failure.__context__
+        if str(failure) == "Content-Length overflow":
+            return _body_too_large(self._server.limits)
+        return InvalidRequest(f"this is not HTTP/1.1: {failure}; send a well-formed request")
+
+    def _ignore_upgrade(self) -> None:
+        """Carry on in HTTP/1.1, as a server that knows no other protocol may.
+
+        llhttp takes what follows the headers for another protocol. A fresh parser, told of a
+        request framed alike, reads the body that belongs to this one (Java's client sends such).
+        """
+        framing = b"content-length: " + self._headers.get(b"content-length", b"0")
+        if b"transfer-encoding" in self._headers:
+            framing = b"transfer-encoding: " + self._headers[b"transfer-encoding"]
+        self._parser = httptools.HttpRequestParser(self)
+        self._replaying = True
+        try:
+            self._parser.feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n\r\n")
+        except httptools.HttpParserError as failure:
+            self._refuse(self._explain(failure))
+        self._replaying = False
+
+    def _refuse(self, error: RequestError) -> None:
+        """Queue the error behind the answers still due; nothing more is parsed."""
+        self._server.body_bytes_held -= len(self._body)
+        self._held_bytes -= len(self._body)
+        self._body = b""
+        self._in_message = self._expecting = False
+        self._input_done = True
+        self._ready.append(error_response(error))
+
+    # Handling and answering
+
+    def _pump(self) -> None:
+        """Handle what is ready, while nothing is being handled and the client takes its answers."""
+        if self._pumping:
+            return
+        self._pumping = True
+        turns = _BURST
+        while self._request is None and not self._write_paused and not self._closing:
+            if not self._ready and self._unparsed:
+                self._parse(self._unparsed)
+            if not self._ready:
+                self._await_more()
+                break
+            if not turns:
+                self._loop.call_soon(self._pump)
+                break
+            turns -= 1
+            item = self._ready.popleft()
+            if isinstance(item, Request):
+                self._start(item)
+            else:
+                self._transport.write(self._server.render_head(item, _CLOSE) + item.body)
+                self._close(linger=True)
+        self._pumping = False
+
+    def _await_more(self) -> None:
+        server = self._server
+        if server.draining and not self._in_message:
+            self._close()
+            return
+        if self._expecting:
+            self._expecting = False
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if not self.deadline:
+            ticks = server.receive_ticks if self._in_message else server.idle_ticks
+            self.deadline = server.tick + ticks
+        if self._reading_paused:
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    def _start(self, request: Request) -> None:
+        self.deadline = 0
+        self._request = request
+        self._held_bytes -= len(request.body)  # from here on the task answers for them
+        self._server.requests_in_flight += 1
+        if sys.version_info >= (3, 12):
+            task = asyncio.Task(self._serve(request), loop=self._loop, eager_start=True)
+        else:
+            task = self._loop.create_task(self._serve(request))
+        if self._request is request:  # else it has finished already
+            self._task = task
+
+    async def _serve(self, request: Request) -> None:
+        body_bytes = len(request.body)
+        try:
+            self._answer(request, await self._server.handle(request))
+        except asyncio.CancelledError:
+            self._answer(request, error_response(Unavailable("the server is stopping; try again")))
+        except Exception:
+            logger.exception("%s %s: the handler failed", request.method, request.path[:200])
+            self._answer(request, _BROKEN)
+        finally:
+            self._request = self._task = None
+            self._server.finished(self, body_bytes)
+            self._pump()
+
+    def _answer(self, request: Request, response: Response) -> None:
+        transport, body = self._transport, response.body
+        if self._closing or transport.is_closing():
+            _call(response.undelivered)
+            return
+        last = self._server.draining or (self._input_done and not self._ready)
+        connection = _CLOSE if last else _KEEP_ALIVE if self._old_client else b""
+        head = self._server.render_head(response, connection)
+        if request.method == "HEAD" or response.status in BODILESS:
+            transport.write(head)
+        elif len(body) <= _JOINED_BODY_BYTES:
+            transport.write(head + body)
+        else:
+            transport.write(head)  # not writelines: CVE-2024-12254, it never pauses the writer
+            transport.write(body)
+        if self._write_paused:
+            self._unsent = response
+        if last:
+            self._close(linger=bool(self._unparsed or self._ready))
+
+    # The end
+
+    def _close(self, *, linger: bool = False) -> None:
+        """Close once all is written.
+
+        ``linger`` where the client may still be sending: closing then would reset the connection,
+        and the client would see that instead of our answer. So say "no more", and read on a little.
+        """
+        self._closing = True
+        self._drop_input()
+        server = self._server
+        self.deadline = self._linger_until = server.tick + server.receive_ticks
+        if not linger or self._transport.is_closing():
+            self._transport.close()
+            return
+        self._discard_bytes = server.limits.body_bytes + _LINGER_BYTES
+        self._discard(0)
+        with contextlib.suppress(OSError):  # the client has left: connection_lost follows
+            self._transport.write_eof()
+        if self._reading_paused:
+            self._transport.resume_reading()
+
+    def _discard(self, size: int) -> None:
+        self._discard_bytes -= size
+        self.deadline = min(self._server.tick + self._server.linger_ticks, self._linger_until)
+        if self._discard_bytes < 0:
+            self._transport.abort()
+
+    def _drop_input(self) -> None:
+        self._server.body_bytes_held -= self._held_bytes
+        self._held_bytes = 0
+        self._ready.clear()
+        self._unparsed = self._body = b""
+        self._in_message = False
+
+
+_BROKEN = Response(500, b'{"error":"the server failed; its log says why; try again or report it"}')
+
+
+def _call(callback: Callable[[], None] | None) -> None:
+    try:
+        if callback is not None:
+            callback()
+    except Exception:
+        logger.exception("a callback for a client that left failed")
+
+
+def _split_target(target: bytes) -> tuple[str, str]:
+    """Path and query, both still percent-encoded; ``http://host/a?b`` counts as ``/a?b``."""
+    if not target.isascii():
+        raise InvalidRequest("the path holds raw bytes over 127; percent-encode it as UTF-8")
+    path, _, query = target.decode("ascii").partition("?")
+    if not path.startswith("/") and "://" in path:
+        path = "/" + path.partition("://")[2].partition("/")[2]
+    return path, query
+
+
+def _headers_too_large(limits: Limits) -> HeadersTooLarge:
+    return HeadersTooLarge(f"request line and headers over {limits.header_bytes} bytes; send less")
+
+
+def _body_too_large(limits: Limits) -> TooLarge:
+    return TooLarge(f"the body is over {limits.body_bytes} bytes; send it in smaller batches")
+
+
+def _memory_full() -> Unavailable:
+    return Unavailable("too many request bodies are in memory; try again in a moment")

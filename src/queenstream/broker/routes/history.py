@@ -1,0 +1,432 @@
+"""The routes for what was sent: messages, dead letters, and the traces that consumers leave on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+from msgspec import UNSET, Raw, UnsetType
+
+from queenstream.broker.acking import partition_number
+from queenstream.broker.routes.messages import check_name
+from queenstream.broker.routes.resources import find_queue, moment_or_none, pick, unknown_queue
+from queenstream.broker.routing import Call, Response, Role, Routes, reply
+from queenstream.broker.wire import ErrorBody
+from queenstream.broker.wire_admin import Page
+from queenstream.broker.wire_history import (
+    DeadLetter,
+    DeadLetterDetail,
+    DeadLetterList,
+    DeadLettersQuery,
+    LetterFilter,
+    LetterRetryBody,
+    LettersDeleted,
+    LettersRetried,
+    MessageDeleted,
+    MessageDetail,
+    MessageFilter,
+    MessageGroup,
+    MessageInfo,
+    MessageList,
+    MessagesQuery,
+    MessageTraces,
+    MessageTracesQuery,
+    MoveBody,
+    Moved,
+    Replayed,
+    Retried,
+    RetryBody,
+    Trace,
+    TraceBody,
+    TraceList,
+    TraceName,
+    TraceNameList,
+    TraceNamesQuery,
+    TracesQuery,
+    TraceStored,
+)
+from queenstream.errors import Conflict, DecryptionError, NotFound, TooLarge, Unavailable
+
+if TYPE_CHECKING:
+    from queenstream.broker.app import Broker
+
+routes = Routes("history")
+
+MOST_TRACE_BYTES = 65_536
+_DEAD = ("dead", "dead_letter", "failed")
+_NULL = Raw(b"null")
+
+
+def reveal(broker: Broker, key_id: str | None, payload: bytes) -> Raw:
+    """A stored payload as JSON; empty when it is encrypted and cannot be read here."""
+    if key_id is None:
+        return Raw(payload)
+    if broker.keyring is None:
+        return Raw()
+    try:
+        return Raw(broker.keyring.decrypt(key_id, payload))
+    except DecryptionError:
+        return Raw()
+
+
+def _readable(broker: Broker, row: Any) -> tuple[Raw, bool | UnsetType]:
+    """What goes into ``data`` and ``encrypted``."""
+    data = reveal(broker, row["key_id"], row["payload"])
+    return (data, UNSET) if bytes(data) else (_NULL, True)
+
+
+# Messages
+
+
+async def _list_messages(call: Call, query: MessageFilter, *names: str | None) -> Response:
+    """``names``: of the queue, the namespace and the task."""
+    queue, namespace, task = (name or None for name in names)
+    database = call.broker.database
+    wanted = (queue, query.partition or None, namespace, task)
+    start, end = moment_or_none(query.from_, "from"), moment_or_none(query.to, "to")
+    if query.status in _DEAD:
+        rows = await database.admin("list_dead_messages", *wanted, start, end, query.limit, query.offset)
+    else:
+        rows = await database.admin(
+            "list_messages", *wanted, query.status or None, start, end, query.limit, query.offset,
+            database.now(),
+        )  # fmt: skip
+    messages = []
+    for row in rows:
+        data, encrypted = _readable(call.broker, row)
+        messages.append(pick(MessageInfo, row, data=data, encrypted=encrypted))
+    return reply(MessageList(messages, Page(query.limit, query.offset, count=len(messages))))
+
+
+@routes.get(
+    "/api/v1/messages",
+    role=Role.READ_ONLY,
+    query=MessagesQuery,
+    answers={200: MessageList, 400: ErrorBody},
+)
+async def list_messages(call: Call) -> Response:
+    """List messages, the newest first."""
+    query: MessagesQuery = call.query
+    return await _list_messages(call, query, query.queue, query.namespace, query.task)
+
+
+@routes.get(
+    "/api/v1/status/queues/{queue}/messages",
+    role=Role.READ_ONLY,
+    query=MessageFilter,
+    answers={200: MessageList, 400: ErrorBody, 404: ErrorBody},
+)
+async def list_queue_messages(call: Call) -> Response:
+    """List the messages of a queue, the newest first."""
+    queue = await find_queue(call)
+    return await _list_messages(call, call.query, queue.name, None, None)
+
+
+def _place(call: Call) -> tuple[int, str]:
+    return partition_number(call.params["partitionId"]), call.params["transactionId"]
+
+
+def _no_message(call: Call) -> NotFound:
+    partition, transaction = call.params["partitionId"], call.params["transactionId"]
+    return NotFound(
+        f"no message {transaction[:255]} in partition {partition[:20]}; it may have expired. "
+        "Send the partitionId and transactionId of the push or pop."
+    )
+
+
+@routes.get(
+    "/api/v1/messages/{partitionId}/{transactionId}",
+    role=Role.READ_ONLY,
+    answers={200: MessageDetail, 404: ErrorBody},
+)
+async def show_message(call: Call) -> Response:
+    """Show one message, alive or dead, and what it is to each group."""
+    database = call.broker.database
+    place = _place(call)
+    rows = await database.admin("one_message", *place, database.now())
+    if not rows:
+        raise _no_message(call)
+    data, encrypted = _readable(call.broker, rows[0])
+    groups: list[MessageGroup] = [
+        pick(MessageGroup, row) for row in await database.admin("message_groups", *place, database.now())
+    ]
+    given = {**rows[0], "payload": data}
+    detail = pick(
+        MessageDetail, given, data=data, encrypted=encrypted, groups=groups,
+        retry_count=max((group.tries for group in groups), default=0),
+        lease_expires_at=max((g.leased_until for g in groups if g.leased_until), default=None),
+    )  # fmt: skip
+    return reply(detail)
+
+
+@routes.delete(
+    "/api/v1/messages/{partitionId}/{transactionId}",
+    role=Role.READ_WRITE,
+    answers={200: MessageDeleted, 404: ErrorBody},
+)
+async def delete_message(call: Call) -> Response:
+    """Delete one message, for all groups, even while it is out; its dead letters stay."""
+    rows = await call.broker.database.admin("delete_message", *_place(call))
+    if not rows[0]["deleted"]:
+        raise _no_message(call)
+    return reply(MessageDeleted(True, True, call.params["partitionId"], call.params["transactionId"]))
+
+
+@routes.post(
+    "/api/v1/messages/{partitionId}/{transactionId}/retry",
+    role=Role.READ_WRITE,
+    body=RetryBody,
+    body_optional=True,
+    answers={200: Retried, 400: ErrorBody, 404: ErrorBody, 409: ErrorBody},
+)
+async def retry_message(call: Call) -> Response:
+    """Replay the dead letters of a message, as they are or with another payload."""
+    body: RetryBody = call.body
+    rows = await call.broker.database.admin("letters_of_message", *_place(call), body.consumer_group or None)
+    replayed = await _replay(call.broker, [row["id"] for row in rows], rows, body.payload)
+    if not replayed:
+        raise NotFound(
+            "only a dead letter can be retried, and this message has none; to deliver others again, "
+            "POST /api/v1/consumer-groups/{group}/queues/{queue}/seek"
+        )
+    return reply(Retried(True, len(replayed), replayed))
+
+
+async def _replay(
+    broker: Broker, letters: list[int], rows: Any, payload: Raw | UnsetType = UNSET
+) -> list[Replayed]:
+    """Replay dead letters; an edited payload is for the queue of the first of ``rows``."""
+    if not letters:
+        return []
+    edited: bytes | None = None
+    key: str | None = None
+    if payload is not UNSET:
+        edited = bytes(payload)
+        queue = await broker.directory.queue(rows[0]["queue"])
+        if queue is not None and queue.options.encryption_enabled:
+            if broker.keyring is None:
+                raise Unavailable(
+                    f"queue {queue.name} is encrypted and this broker has no key; set QUEEN_ENCRYPTION_KEYS"
+                )
+            key, edited = broker.keyring.encrypt(edited)
+    try:
+        stored = await broker.database.admin("replay", letters, edited, key, broker.database.now())
+    except asyncpg.UniqueViolationError:
+        raise Conflict(
+            "somebody has pushed a message under the id of this retry (…~retry-<id>); delete that one first"
+        ) from None
+    broker.freed({row["queue_name"] for row in stored})
+    return [Replayed(row["transaction_id"], row["message_id"], row["group_name"]) for row in stored]
+
+
+@routes.post(
+    "/api/v1/messages/{partitionId}/{transactionId}/dlq",
+    role=Role.READ_WRITE,
+    body=MoveBody,
+    body_optional=True,
+    answers={200: Moved, 400: ErrorBody, 404: ErrorBody, 409: ErrorBody},
+)
+async def move_message(call: Call) -> Response:
+    """Move a message to the dead letters, of one group or of all that have not completed it."""
+    body: MoveBody = call.body
+    group = body.consumer_group or None
+    error = (body.error or "moved to the dead letters by hand").replace("\0", "")
+    database = call.broker.database
+    rows = await database.admin("move_message", *_place(call), group, error, database.now())
+    outcome = rows[0]["outcome"]
+    if outcome == "missing":
+        raise _no_message(call)
+    if outcome == "no group":
+        raise NotFound(f"no group {group} consumes this partition; leave consumerGroup out for all")
+    if outcome == "passed":
+        raise Conflict("every group asked for has completed this message or has it among its dead letters")
+    groups: list[str] = rows[0]["groups"]
+    return reply(Moved(True, len(groups), groups))
+
+
+# Dead letters
+
+
+@routes.get(
+    "/api/v1/dlq",
+    role=Role.READ_ONLY,
+    query=DeadLettersQuery,
+    answers={200: DeadLetterList, 400: ErrorBody},
+)
+async def list_dead_letters(call: Call) -> Response:
+    """List dead letters, the newest first."""
+    query: DeadLettersQuery = call.query
+    database = call.broker.database
+    wanted = (
+        query.queue or None,
+        query.consumer_group or None,
+        query.partition or None,
+        moment_or_none(query.from_, "from"),
+        moment_or_none(query.to, "to"),
+    )
+    rows = await database.admin("list_dead_letters", *wanted, None, query.limit, query.offset)
+    total = (await database.admin("count_dead_letters", *wanted))[0]["total"]
+    letters = [_letter(call.broker, DeadLetter, row) for row in rows]
+    return reply(DeadLetterList(letters, Page(query.limit, query.offset, total=total), total))
+
+
+def _letter(broker: Broker, struct: Any, row: Any) -> Any:
+    data, encrypted = _readable(broker, row)
+    return pick(struct, row, data=data, encrypted=encrypted)
+
+
+async def _find_letter(call: Call) -> Any:
+    rows = await call.broker.database.admin(
+        "list_dead_letters", None, None, None, None, None, partition_number(call.params["id"]), 1, 0
+    )
+    if not rows:
+        raise NotFound(
+            f"there is no dead letter {call.params['id'][:20]}; it may have been retried or deleted. "
+            "GET /api/v1/dlq lists those there are."
+        )
+    return rows[0]
+
+
+@routes.get("/api/v1/dlq/{id}", role=Role.READ_ONLY, answers={200: DeadLetterDetail, 404: ErrorBody})
+async def show_dead_letter(call: Call) -> Response:
+    """Show one dead letter."""
+    return reply(_letter(call.broker, DeadLetterDetail, await _find_letter(call)))
+
+
+@routes.delete("/api/v1/dlq/{id}", role=Role.READ_WRITE, answers={200: LettersDeleted, 404: ErrorBody})
+async def delete_dead_letter(call: Call) -> Response:
+    """Delete one dead letter."""
+    row = await _find_letter(call)
+    gone = await call.broker.database.admin("delete_letters", [int(row["id"])])
+    return reply(LettersDeleted(True, len(gone)))
+
+
+@routes.post(
+    "/api/v1/dlq/{id}/retry",
+    role=Role.READ_WRITE,
+    body=LetterRetryBody,
+    body_optional=True,
+    answers={200: Retried, 400: ErrorBody, 404: ErrorBody, 409: ErrorBody},
+)
+async def retry_dead_letter(call: Call) -> Response:
+    """Replay one dead letter, as it is or with another payload."""
+    row = await _find_letter(call)
+    replayed = await _replay(call.broker, [int(row["id"])], [row], call.body.payload)
+    return reply(Retried(True, len(replayed), replayed))
+
+
+async def _letters_like(call: Call) -> list[int]:
+    wanted: LetterFilter = call.body
+    if await call.broker.directory.queue(wanted.queue) is None:
+        raise unknown_queue(wanted.queue)
+    rows = await call.broker.database.admin(
+        "letters_like", wanted.queue, wanted.consumer_group or None, wanted.partition or None,
+        wanted.error_contains or None, wanted.limit,
+    )  # fmt: skip
+    return [row["id"] for row in rows]
+
+
+@routes.post(
+    "/api/v1/dlq/retry",
+    role=Role.READ_WRITE,
+    body=LetterFilter,
+    answers={200: LettersRetried, 400: ErrorBody, 404: ErrorBody, 409: ErrorBody},
+)
+async def retry_dead_letters(call: Call) -> Response:
+    """Replay the dead letters of a queue that fit, in the order in which they died."""
+    replayed = await _replay(call.broker, await _letters_like(call), [])
+    return reply(LettersRetried(True, len(replayed)))
+
+
+@routes.post(
+    "/api/v1/dlq/delete",
+    role=Role.READ_WRITE,
+    body=LetterFilter,
+    answers={200: LettersDeleted, 400: ErrorBody, 404: ErrorBody},
+)
+async def delete_dead_letters(call: Call) -> Response:
+    """Delete the dead letters of a queue that fit."""
+    gone = await call.broker.database.admin("delete_letters", await _letters_like(call))
+    return reply(LettersDeleted(True, len(gone)))
+
+
+# Traces
+
+
+@routes.post(
+    "/api/v1/traces",
+    role=Role.READ_WRITE,
+    body=TraceBody,
+    answers={201: TraceStored, 400: ErrorBody, 404: ErrorBody, 413: ErrorBody},
+)
+async def add_trace(call: Call) -> Response:
+    """Leave a trace on a message."""
+    body: TraceBody = call.body
+    data = bytes(body.data)
+    if len(data) > MOST_TRACE_BYTES:
+        raise TooLarge(f"the trace's data has {len(data)} bytes; send at most {MOST_TRACE_BYTES}")
+    rows = await call.broker.database.admin(
+        "add_trace", partition_number(body.partition_id), body.transaction_id,
+        body.consumer_group or None, body.event_type or "info", data, body.trace_names or [],
+        call.broker.database.now(),
+    )  # fmt: skip
+    if not rows:
+        raise NotFound(
+            f"no message {body.transaction_id} in partition {body.partition_id[:20]} to trace; "
+            "send the partitionId and transactionId of the pop"
+        )
+    return reply(TraceStored(True, rows[0]["id"]), 201)
+
+
+def _trace(row: Any) -> Trace:
+    made: Trace = pick(Trace, {**row, "data": Raw(row["data"])})
+    return made
+
+
+@routes.get(
+    "/api/v1/traces/{partitionId}/{transactionId}",
+    role=Role.READ_ONLY,
+    query=MessageTracesQuery,
+    answers={200: MessageTraces, 400: ErrorBody},
+)
+async def list_message_traces(call: Call) -> Response:
+    """List the traces of a message, the oldest first."""
+    query: MessageTracesQuery = call.query
+    rows = await call.broker.database.admin("traces_of_message", *_place(call), query.limit, query.offset)
+    return reply(MessageTraces([_trace(row) for row in rows]))
+
+
+@routes.get(
+    "/api/v1/traces/by-name/{name}",
+    role=Role.READ_ONLY,
+    query=TracesQuery,
+    answers={200: TraceList, 400: ErrorBody},
+)
+async def list_named_traces(call: Call) -> Response:
+    """List the traces under a name, the newest first."""
+    query: TracesQuery = call.query
+    wanted = (
+        check_name(call.params["name"], "the trace's name"),
+        moment_or_none(query.from_, "from"),
+        moment_or_none(query.to, "to"),
+    )
+    database = call.broker.database
+    rows = await database.admin("traces_by_name", *wanted, query.limit, query.offset)
+    total = (await database.admin("count_traces_by_name", *wanted))[0]["total"]
+    return reply(TraceList([_trace(row) for row in rows], total))
+
+
+@routes.get(
+    "/api/v1/traces/names",
+    role=Role.READ_ONLY,
+    query=TraceNamesQuery,
+    answers={200: TraceNameList, 400: ErrorBody},
+)
+async def list_trace_names(call: Call) -> Response:
+    """List the names of traces, the one seen last first."""
+    query: TraceNamesQuery = call.query
+    search = query.search or None
+    database = call.broker.database
+    rows = await database.admin("trace_name_list", search, query.limit, query.offset)
+    total = (await database.admin("count_trace_names", search))[0]["total"]
+    return reply(TraceNameList([pick(TraceName, row) for row in rows], total))
