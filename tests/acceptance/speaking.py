@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import urllib.parse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import quote
 
 import asyncpg
 import httpx
 
 Json = dict[str, Any]
 Kind = type | tuple[type, ...] | Callable[[Any], bool]
+Fields = dict[str, Kind]
 
-NAME = str
 OPTIONAL = (str, type(None))
 DEFAULTS: Json = {
     "leaseTime": 300,
@@ -83,15 +83,20 @@ def _query(query: Mapping[str, Any]) -> dict[str, str]:
     return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in query.items()}
 
 
+def quote(name: str) -> str:
+    """A name as one segment of a path; dots as well, or clients take "." and ".." for folders."""
+    return urllib.parse.quote(name, safe="").replace(".", "%2E")
+
+
 async def pop(
     http: httpx.AsyncClient, queue: str | None = None, *, partition: str | None = None, **query: Any
 ) -> Json | None:
     """What a pop answers; None when there is nothing."""
     path = "/api/v1/pop"
     if queue is not None:
-        path += f"/queue/{quote(queue, safe='')}"
+        path += f"/queue/{quote(queue)}"
     if partition is not None:
-        path += f"/partition/{quote(partition, safe='')}"
+        path += f"/partition/{quote(partition)}"
     answer = await http.get(path, params=_query(query))
     if answer.status_code == 204:
         assert answer.content == b""
@@ -200,5 +205,5 @@ async def stored(database_url: str, queue: str) -> list[bytes]:
 async def until(true: Callable[[], bool], seconds: float = 5) -> None:
     """Wait for a sign; fail when it does not come."""
     async with asyncio.timeout(seconds):
-        while not true():
+        while not true():  # noqa: ASYNC110 - what is waited for has no event to wait on
             await asyncio.sleep(0.005)

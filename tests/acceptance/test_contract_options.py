@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from datetime import timedelta
+from typing import Any
 
 import asyncpg
 import httpx
@@ -165,7 +166,7 @@ async def test_the_store_is_swept_without_being_asked(
     await push(http, "q", 1)
     clock.turn(61)
     async with asyncio.timeout(10):
-        while await stored(database_url, "q"):
+        while await stored(database_url, "q"):  # noqa: ASYNC110 - the broker's upkeep tells nobody
             await asyncio.sleep(0.2)
 
 
@@ -399,7 +400,7 @@ async def test_what_was_stored_plain_is_read_after_encryption_is_turned_on(start
     ],
 )
 async def test_how_long_dead_letters_are_kept(
-    http: httpx.AsyncClient, broker: Broker, clock: Clock, options: dict[str, bool], kept: list[str]
+    http: httpx.AsyncClient, broker: Broker, clock: Clock, options: dict[str, Any], kept: list[str]
 ) -> None:
     await configure(http, "q", retryLimit=0, **options)
     await push(http, "q", "exhausted", "rejected")

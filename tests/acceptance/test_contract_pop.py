@@ -12,6 +12,7 @@ import pytest
 from queenstream.broker.app import Broker
 from tests.acceptance.speaking import (
     OPTIONAL,
+    Fields,
     Json,
     ack,
     check,
@@ -28,7 +29,7 @@ from tests.acceptance.speaking import (
 )
 from tests.conftest import Clock, StartBroker
 
-POPPED = {
+POPPED: Fields = {
     "success": bool,
     "queue": str,
     "partition": str,
@@ -38,7 +39,7 @@ POPPED = {
     "messages": list,
     "partitionsClaimed": int,
 }
-MESSAGE = {
+MESSAGE: Fields = {
     "id": str,
     "transactionId": str,
     "traceId": OPTIONAL,

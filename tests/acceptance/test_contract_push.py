@@ -10,6 +10,7 @@ import httpx
 from tests.acceptance.speaking import (
     DEFAULTS,
     OPTIONAL,
+    Fields,
     ack,
     check,
     configure,
@@ -24,7 +25,7 @@ from tests.acceptance.speaking import (
 )
 from tests.conftest import Clock, StartBroker
 
-PUSHED = {
+PUSHED: Fields = {
     "index": int,
     "transaction_id": str,
     "message_id": str,
@@ -263,3 +264,20 @@ async def test_delete_voids_the_leases(http: httpx.AsyncClient) -> None:
     await push(http, "q", 2, ids=["a"])
     assert (await ack(http, message))["success"] is False
     assert data(await take(http, "q")) == [2]
+
+
+async def test_a_queue_deleted_and_made_anew_at_another_broker(
+    http: httpx.AsyncClient, start_broker: StartBroker
+) -> None:
+    """Whatever this broker remembers of the old one, a pop finds what there is."""
+    other = await start_broker()
+    async with httpx.AsyncClient(base_url=other.address) as there:
+        for n in range(10):
+            await push(http, "q", n)
+            for query in ({}, {"partition": "Default"}):
+                assert data(await take(http, "q", consumerGroup=str(query), **query)) == [n]
+            await there.delete("/api/v1/resources/queues/q")
+            await push(there, "q", "new")
+            for query in ({}, {"partition": "Default"}):
+                assert data(await take(http, "q", consumerGroup=str(query), **query)) == ["new"]
+            await http.delete("/api/v1/resources/queues/q")

@@ -132,7 +132,7 @@ async def seed(address: str) -> dict[str, str]:
             for n in range(60)
         ]
         await http.post("/api/v1/push", json={"items": items})
-        query = {"consumerGroup": "g", "batch": 5}
+        query = {"consumerGroup": "g", "batch": "5"}
         popped = (await http.get("/api/v1/pop/queue/seeded/partition/p0", params=query)).json()
         message = popped["messages"][0]
         about = {key: message[key] for key in ("transactionId", "partitionId", "leaseId", "consumerGroup")}
@@ -175,7 +175,8 @@ async def schemathesis(address: str, config: Path, examples: int, seconds: float
         raise
     text = output.decode()
     assert process.returncode == 0, text[-20_000:]
-    assert f"Tested: {len(ROUTES)}" in text, text[-2_000:]
+    # It leaves out the route that it reads the document from.
+    assert f"Tested: {len(ROUTES) - 1}\n" in text, text[:2_000]
 
 
 @pytest.mark.slow

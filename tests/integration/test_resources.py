@@ -206,6 +206,8 @@ async def test_bad_queries(http: httpx.AsyncClient) -> None:
         {"from": "yesterday"},
         {"from": "2026-01-02T00:00:00Z", "to": "2026-01-01T00:00:00Z"},
         {"from": "2020-01-01T00:00:00Z"},
+        {"to": "0001-01-01T00:00:00Z"},
+        {"to": "9999-12-31T23:59:59.999999Z", "interval": "day"},
     ):
         await refused(http, "/api/v1/status/analytics", 400, **query)
 

@@ -370,7 +370,8 @@ async def test_pop_maintenance(http: httpx.AsyncClient, broker: Broker, clock: C
     assert not broker.maintenance  # upkeep goes on
     await http.post(path, json={"enabled": False})
     assert len(await pop(http, "q")) == 1
-    for bad in ({}, {"enabled": "yes"}, {"enabled": None}, []):
+    bodies: tuple[Any, ...] = ({}, {"enabled": "yes"}, {"enabled": None}, [])
+    for bad in bodies:
         assert (await http.post(path, json=bad)).status_code == 400
 
 
@@ -408,7 +409,7 @@ async def test_brokers(start_broker: StartBroker) -> None:
         assert found["totals"]["messages"]["pushed"] == 3
         assert found["totals"]["poolConnectionsMax"] == 16
 
-        # One that stopped without a word is gone from the list; one that counts otherwise is shown all the same.
+        # One that stopped without a word is gone from the list; one that counts otherwise is shown.
         await first.database.hot(
             "update queen.brokers set seen_at = seen_at - interval '16 s' where id = $1", first.id
         )
@@ -450,8 +451,9 @@ async def test_queue_ops(http: httpx.AsyncClient, broker: Broker) -> None:
     assert [total(found, n) for n in ("pushed", "duplicates", "popped", "acked", "dead")] == [3, 1, 1, 1, 0]
     assert [total(await get(http, path, queue=q), "pushed") for q in ("a", "b", "none")] == [2, 1, 0]
     await broker.database.hot(
-        "insert into queen.queue_stats (queue_id, minute, pushed, expired) select id, m, 1, 2 from queen.queues, "
-        "generate_series('2020-01-01T22:00Z'::timestamptz, '2020-01-02T01:59Z', '1 minute') m where name = 'a'"
+        "insert into queen.queue_stats (queue_id, minute, pushed, expired) select id, m, 1, 2 "
+        "from queen.queues, "
+        "generate_series('2020-01-01T22:00Z'::timestamptz, '2020-01-02T01:59Z', '1 min') m where name = 'a'"
     )
     span = {"from": "2020-01-01T22:30:00Z", "to": "2020-01-02T01:29:59Z"}
     hours = await get(http, path, interval="hour", **span)

@@ -37,9 +37,12 @@ _AWAY = (
 )
 _AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
-# A queue's plans must not depend on how many rows the planner believes in: always by index.
-_HOT = {"enable_seqscan": "off", "enable_mergejoin": "off", "jit": "off"}
+# The plans of the hot path must not depend on how many rows the planner believes in: always by index, in
+# the index's order, and planned once.
+_HOT = {"enable_seqscan": "off", "enable_mergejoin": "off", "plan_cache_mode": "force_generic_plan"}
 _COMMON = {
+    "enable_bitmapscan": "off",  # it would read a whole partition to give its first message
+    "jit": "off",
     "application_name": "queenstream",
     "timezone": "UTC",
     "search_path": "pg_catalog",

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 TOGETHER = 64  # pops served by one statement
 NET_SECONDS = 10.0  # the slow poll
+ATTEMPTS = 8  # to find the groups, when they are deleted all the time
 SOON_SECONDS = 0.01  # no lane asks the database more often than this without a reason
 
 STATEMENT = (
@@ -232,15 +233,18 @@ class Popper:
         wait = NET_SECONDS
         try:
             while not self.paused and not self.closing:
-                waiters = [w for w in lane.waiters if not w.answer.done()][:TOGETHER]
+                waiters = [w for w in lane.waiters if not w.answer.done()]
                 if not waiters:
                     break
                 lane.dirty = False
-                served, wait = await self._claim(lane, waiters)
+                served, wait = await self._claim(lane, waiters[:TOGETHER])
+                if served == len(waiters[:TOGETHER]):
+                    continue
+                # Nothing is left, for none of those who asked before; who came meanwhile asks again.
                 for waiter in waiters[served:]:
                     if not waiter.wait:
                         waiter.resolve(None)
-                if served < len(waiters) and not lane.dirty:
+                if not lane.dirty and all(w.wait or w.answer.done() for w in lane.waiters):
                     break
         except Exception as error:
             if not isinstance(error, QueenstreamError):
@@ -257,25 +261,28 @@ class Popper:
 
     async def _claim(self, lane: _Lane, waiters: list[Waiter]) -> tuple[int, float]:
         """Ask the database once: how many of the waiters were served, and when to ask again."""
-        groups, partition = await self._resolve(lane)
-        if not groups:
-            return 0, NET_SECONDS
-        started = perf_counter()
-        rows = await self._database.hot(
-            STATEMENT,
-            groups,
-            partition,
-            [w.lease for w in waiters],
-            [w.batch for w in waiters],
-            [w.partitions for w in waiters],
-            [w.auto_ack for w in waiters],
-            self._max_pop_bytes,
-            self._database.now(),
-        )
-        if rows[-1]["request"] == -1:  # a group was deleted: subscribe it again
-            for name in await self._queue_names(lane.target):
+        for _ in range(ATTEMPTS):
+            groups, partition = await self._resolve(lane)
+            if not groups:
+                return 0, NET_SECONDS
+            started = perf_counter()
+            rows = await self._database.hot(
+                STATEMENT,
+                groups,
+                partition,
+                [w.lease for w in waiters],
+                [w.batch for w in waiters],
+                [w.partitions for w in waiters],
+                [w.auto_ack for w in waiters],
+                self._max_pop_bytes,
+                self._database.now(),
+            )
+            if rows[-1]["request"] != -1:
+                break
+            for name in await self._queue_names(lane.target):  # a group was deleted: subscribe it again
                 self._directory.drop(name)
-            return 0, 0.0
+        else:
+            raise Unavailable("the group keeps being deleted; try again")
         claims: dict[int, list[Any]] = {}
         for row in rows[:-1]:
             claims.setdefault(row["request"] - 1, []).append(row)
@@ -365,11 +372,12 @@ class Popper:
         target = lane.target
         for name in await self._queue_names(target):
             queue = await self._directory.queue(name)
-            if queue is None:
-                continue
-            group = await self._group(lane, queue)
-            if group is None:
+            group = None if queue is None else await self._group(lane, queue)
+            if queue is not None and group is None:  # deleted, and perhaps made anew: look again
                 self._directory.drop(name)
+                queue = await self._directory.queue(name)
+                group = None if queue is None else await self._group(lane, queue)
+            if queue is None or group is None:
                 continue
             if target.partition is not None:
                 partition = await self._directory.partition(queue, target.partition)

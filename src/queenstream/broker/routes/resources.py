@@ -282,10 +282,12 @@ async def analytics(call: Call) -> Response:
     end = moment_or_none(query.to, "to")
     if end is None:
         end = (await database.admin("moment", database.now()))[0]["now"]
-    start = moment_or_none(query.from_, "from")
-    if start is None:
-        # Near the first day of the calendar there is no room for the usual span.
-        start = end - min(_SPANS[query.interval], end - datetime.min.replace(tzinfo=end.tzinfo))
+    start = moment_or_none(query.from_, "from") or end
+    if not 2000 <= start.year <= end.year < 9000:
+        # The ends of the calendar mean infinity to the database, and a series has to end.
+        raise InvalidRequest("from and to must lie in this order, between the years 2000 and 9000")
+    if not query.from_:
+        start = end - _SPANS[query.interval]
     if start > end:
         raise InvalidRequest("from lies after to; swap them")
     if (end - start) / _STEPS[query.interval] > MOST_POINTS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from queenstream.broker import openapi
 from queenstream.broker.routes.messages import parse_time
-from queenstream.broker.routing import Call, Response, Role, Router, Routes, reply
+from queenstream.broker.routing import Call, Response, Role, Routes, reply
 from queenstream.broker.wire import ErrorBody
 from queenstream.broker.wire_system import (
     BrokerState,
@@ -254,7 +254,7 @@ async def queue_ops(call: Call) -> Response:
     """What went through the queues, by minute, hour or day; the last hour unless from and to say else."""
     query: OpsQuery = call.query
     since, until = await _span(call, query)
-    if not (1970 <= since.year and until.year < 9999):
+    if since.year < 1970 or until.year > 9998:
         # The ends of Python's time are infinite to PostgreSQL, and so would the series be.
         raise InvalidRequest("from and to must lie in the years 1970 to 9998")
     if since > until:
@@ -305,12 +305,14 @@ async def postgres_stats(call: Call) -> Response:
 # The document
 
 
-@lru_cache(maxsize=1)
-def _document(router: Router, version: str) -> bytes:
-    return msgspec.json.encode(openapi.document(router.routes, version))
+@cache
+def _document(version: str) -> bytes:
+    from queenstream.broker.routes import ROUTES  # it imports this module
+
+    return msgspec.json.encode(openapi.document(ROUTES, version))
 
 
 @routes.get("/openapi.json", role=Role.PUBLIC, answers={200: dict[str, Any]})
 async def openapi_json(call: Call) -> Response:
     """This document."""
-    return Response(200, _document(call.broker.router, call.broker.version))
+    return Response(200, _document(call.broker.version))

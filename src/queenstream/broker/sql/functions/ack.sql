@@ -37,7 +37,7 @@ begin
 
         -- In one step: where each message is, and whether the lease is completed as a whole.
         select array_agg(n::integer), array_agg(id),
-            bool_and(status = 'completed' and id > c.acked_id and id <= c.lease_to
+            bool_and(id is not null and status = 'completed' and id > c.acked_id and id <= c.lease_to
                      and (lease is null or lease = c.lease_id))
                 and count(distinct id) = c.lease_count
         into rows, v_ids, v_whole
@@ -92,8 +92,10 @@ declare
     v_why text;
     v_good bigint[] := '{}';            -- completed or rejected
     v_bad bigint;                       -- the first that failed or is to be retried
-    v_buried bigint[] := '{}';
-    v_delay boolean := false;           -- a failed message is left to redeliver
+    v_active boolean[];                 -- what does something: not refused, no repeat of what is done
+    v_failed bigint[] := '{}';
+    v_dead bigint[] := '{}';
+    v_known record;
     v_lease uuid := c.lease_id;
     v_open record;                      -- the first message of the lease that is not done
 begin
@@ -101,6 +103,7 @@ begin
     errors := array_fill(null::text, array[v_n]);
     dead := successes;
     again := successes;
+    v_active := successes;
     released := false;
 
     for i in 1 .. v_n loop
@@ -129,35 +132,56 @@ begin
             errors[i] := v_why;
             continue;
         end if;
+        if c.exceptions then
+            select d.dead, d.done_lease = c.lease_id as done into v_known from queen.deliveries d
+            where d.partition_id = c.partition_id and d.group_id = c.group_id and d.message_id = p_ids[i];
+            if v_known.dead or v_known.done then
+                -- Settled ahead of a gap: the same may be said again, and nothing else.
+                dead[i] := v_known.dead and p_statuses[i] = 'dlq';
+                successes[i] := p_statuses[i] = 'completed' or dead[i];
+                errors[i] := case when not successes[i] then 'the message is acknowledged already' end;
+                continue;
+            end if;
+        end if;
         successes[i] := true;
+        v_active[i] := true;
         if p_statuses[i] in ('failed', 'retry') then
             v_bad := least(v_bad, p_ids[i]);
         end if;
     end loop;
 
+    if not true = any (v_active) then
+        return;
+    end if;
+
+    -- A message named twice in the request counts once.
     for i in 1 .. v_n loop
-        continue when not successes[i] or p_ids[i] <= c.acked_id;
-        if p_statuses[i] = 'failed' then
-            v_buried := queen.count_tries(c, q, g, array[p_ids[i]], coalesce(p_errors[i], 'failed'), p_now);
+        if v_active[i] and p_statuses[i] = 'failed' and p_ids[i] <> all (v_failed) then
+            v_failed := v_failed || p_ids[i];
+            v_dead := v_dead
+                || queen.count_tries(c, q, g, array[p_ids[i]], coalesce(p_errors[i], 'failed'), p_now);
             c.exceptions := true;
-            dead[i] := cardinality(v_buried) > 0;
+        end if;
+    end loop;
+    for i in 1 .. v_n loop
+        continue when not v_active[i];
+        if p_ids[i] = any (v_failed) then
+            dead[i] := p_ids[i] = any (v_dead);
             again[i] := not dead[i];
-            v_delay := v_delay or again[i];
-        elsif p_statuses[i] = 'retry' or p_ids[i] > v_bad then
+        elsif p_ids[i] >= v_bad then
             again[i] := true;
         else
             v_good := v_good || p_ids[i];
             if p_statuses[i] = 'dlq' then
+                dead[i] := true;
+                continue when p_ids[i] = any (v_dead);
+                v_dead := v_dead || p_ids[i];
                 perform queen.bury(c, g, array[p_ids[i]],
                     coalesce(p_errors[i], 'rejected by the consumer'), 'rejected', p_now);
                 c.exceptions := true;
-                dead[i] := true;
             end if;
         end if;
     end loop;
-    if cardinality(v_good) = 0 and v_bad is null then
-        return;
-    end if;
 
     select m.id, m.seq into v_open
     from queen.messages m
@@ -183,7 +207,7 @@ begin
         c := queen.end_lease(c);
         c := queen.forget(c);
         c := queen.settle(c, q, g, p_now);
-        if v_delay and c.ready_at is not null then
+        if not v_failed <@ v_dead and c.ready_at is not null then       -- a failed message is left
             c.ready_at := greatest(c.ready_at, p_now + q.retry_delay_ms * interval '1 millisecond');
         end if;
         if v_bad is null then
@@ -191,7 +215,7 @@ begin
         end if;
     else
         insert into queen.deliveries as d (partition_id, group_id, message_id, done_lease)
-        select c.partition_id, c.group_id, id, v_lease from unnest(v_good) id where id > c.acked_id
+        select distinct c.partition_id, c.group_id, id, v_lease from unnest(v_good) id where id > c.acked_id
         on conflict (partition_id, group_id, message_id) do update set done_lease = excluded.done_lease;
         if found then
             c.exceptions := true;

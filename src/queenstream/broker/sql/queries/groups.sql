@@ -70,6 +70,6 @@ left join lateral (
 left join lateral (
     select m.seq from queen.messages m
     where m.partition_id = p.id
-      and ($4::timestamptz is null or m.id <= queen.id_before(p.id, $4::timestamptz))
+      and ($4::timestamptz is null or m.id <= (select queen.id_before(p.id, $4::timestamptz)))
     order by m.id desc limit 1) target on true
 where p.queue_id = $1 and ($3::bigint is null or p.id = $3);

@@ -3,26 +3,31 @@
 -- $8 + $9, so each partition is asked for its newest, and only so many of them for more.
 with moment as (
     select coalesce($10::timestamptz, clock_timestamp()) as now
-), span as (
+), span as materialized (
     select p.id, p.name, q.name as queue, q.namespace, q.task,
         greatest(
             case when $6::timestamptz is null then 0 else queen.id_before(p.id, $6) end,
-            case when $5::text in ('pending', 'processing') then coalesce(slowest.acked_id, 0) else 0 end
+            case $5::text when 'pending' then coalesce(place.slowest, 0)
+                          when 'processing' then coalesce(place.out_after, 0) else 0 end
         ) as after_id,
         least(
             case when $7::timestamptz is null then 9223372036854775807
                  else queen.id_before(p.id, $7::timestamptz + interval '1 microsecond') end,
-            case when $5::text = 'completed' then coalesce(done.acked_id, 0) else 9223372036854775807 end
+            case $5::text when 'completed' then coalesce(place.completed, 0)
+                          when 'processing' then place.out_to else 9223372036854775807 end
         ) as last_id
-    from queen.partitions p
+    from moment
+    cross join queen.partitions p
     join queen.queues q on q.id = p.queue_id
     cross join lateral (
-        select min(c.acked_id) as acked_id from queen.cursors c where c.partition_id = p.id) slowest
-    cross join lateral (
-        select min(greatest(c.acked_id, c.lease_to)) as acked_id
-        from queen.cursors c where c.partition_id = p.id) done
+        -- where a message of the state asked for can lie at all
+        select min(c.acked_id) as slowest, min(greatest(c.acked_id, c.lease_to)) as completed,
+            min(c.acked_id) filter (where c.lease_id is not null and c.ready_at > moment.now) as out_after,
+            max(c.lease_to) filter (where c.lease_id is not null and c.ready_at > moment.now) as out_to
+        from queen.cursors c where $5::text is not null and c.partition_id = p.id) place
     where ($1::text is null or q.name = $1) and ($2::text is null or p.name = $2)
       and ($3::text is null or q.namespace = $3) and ($4::text is null or q.task = $4)
+      and ($5::text is distinct from 'processing' or place.out_to is not null)
 ), newest as (
     select span.*, top.id as top_id
     from span cross join moment
