@@ -6,7 +6,9 @@ import asyncio
 import uuid
 
 import httpx
+import pytest
 
+from queenstream.broker.app import Broker
 from tests.acceptance.speaking import (
     DEFAULTS,
     OPTIONAL,
@@ -281,3 +283,16 @@ async def test_a_queue_deleted_and_made_anew_at_another_broker(
             for query in ({}, {"partition": "Default"}):
                 assert data(await take(http, "q", consumerGroup=str(query), **query)) == ["new"]
             await http.delete("/api/v1/resources/queues/q")
+
+
+async def test_a_queue_made_anew_is_found_even_if_the_notice_is_lost(
+    http: httpx.AsyncClient, broker: Broker, start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker.notices, "_received", lambda _notice: None)
+    await push(http, "q", "old")
+    assert data(await take(http, "q")) == ["old"]
+    other = await start_broker()
+    async with httpx.AsyncClient(base_url=other.address) as there:
+        await there.delete("/api/v1/resources/queues/q")
+        await push(there, "q", "new")
+    assert data(await take(http, "q")) == ["new"]

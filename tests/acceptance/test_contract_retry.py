@@ -72,6 +72,18 @@ async def test_a_push_does_not_shorten_the_delay(http: httpx.AsyncClient, clock:
     assert data(await take(http, "q", batch=9)) == [1, 2]
 
 
+@pytest.mark.xfail(strict=True, reason="open: wake_cursors makes every waiting cursor ready, retries as well")
+async def test_a_configure_does_not_shorten_the_delay(http: httpx.AsyncClient, clock: Clock) -> None:
+    await configure(http, "q", retryDelay=30_000)
+    await push(http, "q", 1)
+    (message,) = await take(http, "q")
+    await ack(http, message, "failed")
+    await configure(http, "q", retryDelay=30_000)
+    assert await take(http, "q") == []
+    clock.turn(31)
+    assert data(await take(http, "q")) == [1]
+
+
 @pytest.mark.parametrize("limit", [0, 1, 3])
 async def test_past_the_limit_a_message_goes_to_the_dead_letters(
     http: httpx.AsyncClient, clock: Clock, limit: int

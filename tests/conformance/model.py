@@ -2,7 +2,7 @@
 
 A partition is an append-only list. A group has in each partition a place (everything before it is done), at
 most one lease on a stretch of messages, failed tries, messages done ahead of a gap, and dead messages.
-Which of several ready partitions a pop takes is the broker's choice: the model checks that it was a legal one.
+Which of several ready partitions a pop takes is the broker's choice: the model checks that it was legal.
 """
 
 from __future__ import annotations

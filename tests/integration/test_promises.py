@@ -175,8 +175,7 @@ async def test_a_waiting_pop_gets_what_was_open_when_it_came(
     await subscribe(http, "q")
     await slow.store("q", "2")
     assert names(await pop(http, "q", batch=10, autoAck=True)) == ["1"]
-    query = {"batch": 10, "wait": True, "timeout": 5000, "autoAck": auto_ack}
-    waiting = asyncio.create_task(pop(http, "q", **query))
+    waiting = asyncio.create_task(pop(http, "q", batch=10, wait=True, timeout=5000, autoAck=auto_ack))
     await asyncio.sleep(0.1)
     assert not waiting.done()
     await slow.commit()
@@ -216,7 +215,9 @@ async def cursor(url: str) -> list[tuple[Any, ...]]:
     connection = await asyncpg.connect(url)
     try:
         rows = await connection.fetch("select * from queen.cursors order by partition_id, group_id")
-        more = await connection.fetch("select * from queen.deliveries order by partition_id, group_id, message_id")
+        more = await connection.fetch(
+            "select * from queen.deliveries order by partition_id, group_id, message_id"
+        )
         letters = await connection.fetch("select * from queen.dead_letters order by id")
     finally:
         await connection.close()
@@ -276,7 +277,11 @@ async def test_the_same_ack_may_come_twice_in_one_request(http: httpx.AsyncClien
     failed = {**acks[0], "status": "failed"}
     assert [r["redelivered"] for r in await ack(http, [failed, failed, acks[0]])] == [True, True, True]
     popped = await pop(http, "q", batch=4)
-    assert [(m["transactionId"], m["retryCount"]) for m in popped["messages"]] == [("1", 1), ("2", 0), ("4", 0)]
+    assert [(m["transactionId"], m["retryCount"]) for m in popped["messages"]] == [
+        ("1", 1),
+        ("2", 0),
+        ("4", 0),
+    ]
     connection = await asyncpg.connect(database_url)
     assert await connection.fetchval("select count(*) from queen.dead_letters") == 1
     await connection.close()
@@ -468,7 +473,8 @@ async def test_transactions_in_opposite_orders(start_broker: StartBroker, clock:
     brokers = [await start_broker(clock=clock) for _ in range(2)]
     async with contextlib.AsyncExitStack() as stack:
         https = [
-            await stack.enter_async_context(httpx.AsyncClient(base_url=b.address, timeout=60)) for b in brokers
+            await stack.enter_async_context(httpx.AsyncClient(base_url=b.address, timeout=60))
+            for b in brokers
         ]
         pairs = [(f"a{n}", f"b{n}") for n in range(4)]
         for a, b in pairs:

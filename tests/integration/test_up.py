@@ -21,10 +21,10 @@ from queenstream import postgres
 from tests.processes import QUEEN, clean_environment, folder, free_port, other_postgres, up
 
 
-def run(*args: str, timeout: float = 30, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """A command that ends by itself."""
     return subprocess.run(
-        [QUEEN, *args], capture_output=True, text=True, timeout=timeout, env=clean_environment(**environment)
+        [QUEEN, *args], capture_output=True, text=True, timeout=30, env=clean_environment(**environment)
     )
 
 

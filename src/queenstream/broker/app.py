@@ -7,6 +7,7 @@ The way of a message: ``http`` reads the request, ``Broker.handle`` finds the ro
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import time
@@ -57,6 +58,7 @@ class Broker:
         self.port = settings.port
         self.ready = False
         self.maintenance = False
+        self._loading = asyncio.Lock()
         self.metrics = Metrics()
         self.database = Database(database_url, connections=settings.pool, clock=clock)
         self.probe = Probe(self.database)
@@ -149,14 +151,15 @@ class Broker:
         }
 
     async def load_settings(self) -> None:
-        """Read what all brokers share: the maintenance modes."""
-        rows = await self.database.admin("read_settings")
-        values = {row["key"]: msgspec.json.decode(row["value"]) for row in rows}
-        self.maintenance = bool(values.get("maintenance", False))
-        paused = self.maintenance or bool(values.get("maintenance_pop", False))
-        was, self.popper.paused = self.popper.paused, paused
-        if was and not paused:
-            self.popper.wake_all()
+        """Read what all brokers share: the maintenance modes. One at a time: the last to read is right."""
+        async with self._loading:
+            rows = await self.database.admin("read_settings")
+            values = {row["key"]: msgspec.json.decode(row["value"]) for row in rows}
+            self.maintenance = bool(values.get("maintenance", False))
+            paused = self.maintenance or bool(values.get("maintenance_pop", False))
+            was, self.popper.paused = self.popper.paused, paused
+            if was and not paused:
+                self.popper.wake_all()
 
     # Requests
 

@@ -32,6 +32,7 @@ _AWAY = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
+    asyncpg.InvalidCatalogNameError,
     asyncpg.QueryCanceledError,
     asyncpg.LockNotAvailableError,
 )

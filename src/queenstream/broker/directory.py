@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import asyncpg
 import msgspec
 
 from queenstream.broker.database import Database
 from queenstream.broker.wire import Options
+from queenstream.errors import Unavailable
 
+ATTEMPTS = 8
 MOST_PARTITIONS = 200_000  # names kept in memory, over all queues
 
 
@@ -76,17 +79,22 @@ class Directory:
 
     async def ensure(self, name: str, partitions: list[str]) -> Queue:
         """The queue with these partitions, all made if missing."""
-        rows = await self._database.admin("ensure_partitions", name, partitions)
-        row = rows[0]
-        queue = await self.queue(name)
-        if queue is None or queue.id != row["queue_id"]:
-            self.drop(name)
+        for _ in range(ATTEMPTS):  # deleted in this very moment: make it anew
+            try:
+                rows = await self._database.admin("ensure_partitions", name, partitions)
+            except asyncpg.PostgresError as error:
+                if error.sqlstate != "QS002":
+                    raise
+                continue
+            row = rows[0]
             queue = await self.queue(name)
-        if queue is None:  # deleted in this very moment: make it anew
-            return await self.ensure(name, partitions)
-        if queue.id == row["queue_id"]:
-            self._remember(queue, partitions, row["partition_ids"])
-        return queue
+            if queue is None or queue.id != row["queue_id"]:
+                self.drop(name)
+                queue = await self.queue(name)
+            if queue is not None and queue.id == row["queue_id"]:
+                self._remember(queue, partitions, row["partition_ids"])
+                return queue
+        raise Unavailable("the queue keeps being deleted; try again")
 
     async def partition(self, queue: Queue, name: str) -> int | None:
         """The id of a partition, or None if it does not exist."""

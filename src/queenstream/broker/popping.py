@@ -246,6 +246,10 @@ class Popper:
                         waiter.resolve(None)
                 if not lane.dirty and all(w.wait or w.answer.done() for w in lane.waiters):
                     break
+            if self.paused:  # since they asked
+                for waiter in lane.waiters:
+                    if not waiter.wait:
+                        waiter.resolve(None)
         except Exception as error:
             if not isinstance(error, QueenstreamError):
                 log.exception("pop from %s", lane.target)

@@ -312,7 +312,7 @@ def _document(version: str) -> bytes:
     return msgspec.json.encode(openapi.document(ROUTES, version))
 
 
-@routes.get("/openapi.json", role=Role.PUBLIC, answers={200: dict[str, Any]})
+@routes.get("/openapi.json", role=Role.READ_ONLY, answers={200: dict[str, Any]})
 async def openapi_json(call: Call) -> Response:
     """This document."""
     return Response(200, _document(call.broker.version))

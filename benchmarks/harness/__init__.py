@@ -1,0 +1,1 @@
+"""What the benchmarks share: servers, a load generator in its own process, CPU accounting, the report."""
