@@ -8,7 +8,7 @@ from harness import cpu, databases, load, report, servers
 from harness.roles import Order, Push
 
 QUESTION = "CPU per message pushed (broker + PostgreSQL), 200-byte payloads, 100 partitions"
-SHAPES = {"1 × 64": (Push(64, 1), 50.0), "10 × 50": (Push(50, 10), 14.0), "100 × 50": (Push(50, 100), 12.0)}
+SHAPES = {"1 x 64": (Push(64, 1), 50.0), "10 x 50": (Push(50, 10), 14.0), "100 x 50": (Push(50, 100), 12.0)}
 
 
 def run(out: report.Report, options: argparse.Namespace) -> None:
@@ -33,7 +33,7 @@ def run(out: report.Report, options: argparse.Namespace) -> None:
         name: [report.median(column) for column in zip(*rows, strict=True)] for name, rows in found.items()
     }
     out.table(
-        ["batch × connections", "broker µs", "PostgreSQL µs", "messages/s", "p50 ms", "p99 ms"],
+        ["batch x connections", "broker µs", "PostgreSQL µs", "messages/s", "p50 ms", "p99 ms"],
         [[name, *row] for name, row in middle.items()],
     )
     names = ("broker_us", "postgres_us", "rate", "p50_ms", "p99_ms")

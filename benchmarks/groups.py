@@ -17,7 +17,7 @@ def run(out: report.Report, options: argparse.Namespace) -> None:
         report.postgres_version(out, stack.url)
         databases.check_durable(stack.url)
         load.run(Order([Push(50, 100)], seconds, address=stack.address))
-        # Names are new in each round: every group finds the same messages, and is subscribed before the clock runs.
+        # New names in each round: every group finds all messages, and is subscribed before the clock runs.
         for number in range(rounds):
             alone = [Consume(8, 100, f"alone-{number}", until_empty=True)]
             many = [Consume(8, 100, f"many-{number}-{at}", until_empty=True) for at in range(groups)]

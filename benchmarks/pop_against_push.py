@@ -29,7 +29,14 @@ def run(out: report.Report, options: argparse.Namespace) -> None:
             out.clients(popped.cpu_share)
             each = 1e6 / max(1, second.count)
             rows.append(
-                (first.rate, second.rate, spent.broker * each, spent.postgres * each, first.p99_ms, second.p99_ms)
+                (
+                    first.rate,
+                    second.rate,
+                    spent.broker * each,
+                    spent.postgres * each,
+                    first.p99_ms,
+                    second.p99_ms,
+                )
             )
     push_rate, pop_rate, broker, postgres, push_slow, pop_slow = (
         report.median(column) for column in zip(*rows, strict=True)

@@ -1,4 +1,4 @@
-"""What is driven straight at PostgreSQL: the limits (COPY, INSERT) and pgmq; and SQL that benchmarks share."""
+"""What is driven straight at PostgreSQL: the limits (COPY, INSERT) and pgmq; and SQL that is shared."""
 
 from __future__ import annotations
 

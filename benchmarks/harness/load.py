@@ -1,7 +1,7 @@
 """The load generator: a process of its own, raw sockets on uvloop, requests rendered beforehand.
 
-``run`` starts it, from a benchmark; ``python -m harness.load`` is what runs there: an ``Order`` on its standard
-input, an ``Outcome`` on its standard output.
+``run`` starts it, from a benchmark; ``python -m harness.load`` is what runs there: an ``Order`` comes on its
+standard input, an ``Outcome`` goes to its standard output.
 """
 
 from __future__ import annotations
@@ -144,7 +144,11 @@ class Connection(asyncio.Protocol):
 
 
 def post(path: str, body: bytes) -> bytes:
-    return b"POST %b HTTP/1.1\r\nHost: bench\r\nContent-Length: %d\r\n\r\n%b" % (path.encode(), len(body), body)
+    return b"POST %b HTTP/1.1\r\nHost: bench\r\nContent-Length: %d\r\n\r\n%b" % (
+        path.encode(),
+        len(body),
+        body,
+    )
 
 
 def push_template(role: Push, first: int) -> bytes:
@@ -391,7 +395,9 @@ async def _closed_loop(role: Push | Consume | RedisAdd, order: Order, ready: asy
     if isinstance(role, Consume) and role.wait_ms:
         # A long poll under way at the end is dropped, not waited for.
         late = order.seconds + 0.2
-        asyncio.get_running_loop().call_later(late, lambda: [one.finish() for one in connections])
+        loop = asyncio.get_running_loop()
+        for connection in connections:
+            loop.call_later(late, connection.finish)
     await _drive(tally, connections)
     return tally.result(whole=not (isinstance(role, Consume) and role.until_empty))
 

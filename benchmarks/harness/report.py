@@ -110,7 +110,9 @@ def median(values: Sequence[float]) -> float:
 
 def _show(value: object) -> str:
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) < 10 else f"{value:.1f}"
+        return (
+            f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) < 10 else f"{value:.1f}"
+        )
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

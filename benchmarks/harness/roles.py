@@ -73,7 +73,7 @@ Role = Push | Consume | Latency | Copy | Insert | PgmqSend | RedisAdd
 
 
 class Order(Struct):
-    """One run of the load generator. ``address``: host:port of the broker or of Redis; ``url``: PostgreSQL."""
+    """One run of the load generator. ``address``: host:port, broker or Redis; ``url``: PostgreSQL."""
 
     roles: list[Role]
     seconds: float

@@ -140,7 +140,6 @@ async def test_a_repeated_ack_is_a_success(http: httpx.AsyncClient) -> None:
     assert data(await take(http, "q")) == [3]
 
 
-@pytest.mark.xfail(strict=True, reason="open: ack_some keeps last_lease_id only when nothing failed")
 async def test_a_repeated_ack_of_what_was_completed_before_a_failure_is_a_success(
     http: httpx.AsyncClient, clock: Clock
 ) -> None:
@@ -154,7 +153,6 @@ async def test_a_repeated_ack_of_what_was_completed_before_a_failure_is_a_succes
     assert (again["data"], again["retryCount"]) == (2, 1)
 
 
-@pytest.mark.xfail(strict=True, reason="open: only 'completed' may be repeated once the lease is over")
 async def test_a_repeated_dlq_is_a_success_and_buries_once(http: httpx.AsyncClient) -> None:
     await push(http, "q", 1)
     (message,) = await take(http, "q")

@@ -263,7 +263,6 @@ async def test_a_new_group_that_waits_before_the_queue_exists(
     assert data(await waiting) == ["first"]
 
 
-@pytest.mark.xfail(strict=True, reason="open: where a group starts is forgotten while it has no queue")
 async def test_a_new_group_that_asked_before_the_queue_existed(http: httpx.AsyncClient) -> None:
     assert await take(http, "q", consumerGroup="g", subscriptionMode="new") == []
     await push(http, "q", "first")

@@ -72,7 +72,6 @@ async def test_a_push_does_not_shorten_the_delay(http: httpx.AsyncClient, clock:
     assert data(await take(http, "q", batch=9)) == [1, 2]
 
 
-@pytest.mark.xfail(strict=True, reason="open: wake_cursors makes every waiting cursor ready, retries as well")
 async def test_a_configure_does_not_shorten_the_delay(http: httpx.AsyncClient, clock: Clock) -> None:
     await configure(http, "q", retryDelay=30_000)
     await push(http, "q", 1)

@@ -68,7 +68,7 @@ class Cursor:
     group: str
     place: int = 0  # everything before it is done
     lease: Lease | None = None
-    last_lease: str | None = None  # the lease that was completed last
+    last_lease: str | None = None  # the lease that an ack ended last
     not_before: datetime = LONG_AGO  # a failed message waits
     tries: dict[int, int] = field(default_factory=dict)
     errors: dict[int, str] = field(default_factory=dict)
@@ -260,6 +260,13 @@ class Queue:
             DeadLetter(self.name, cursor.partition.name, cursor.group, name, tries, error, cause)
         )
 
+    def _buried(self, cursor: Cursor, index: int) -> bool:
+        name = cursor.partition.messages[index].transaction
+        return any(
+            (letter.partition, letter.group, letter.transaction) == (cursor.partition.name, cursor.group, name)
+            for letter in self.dead_letters
+        )
+
     # Ack
 
     def ack(self, cursor: Cursor, acks: list[Ack], now: datetime) -> list[Verdict]:
@@ -281,8 +288,7 @@ class Queue:
             cursor.not_before = LONG_AGO
             if delayed:
                 cursor.not_before = now + timedelta(milliseconds=self.options.retry_delay_ms)
-            if bad is None:
-                cursor.last_lease = lease.id
+            cursor.last_lease = lease.id
             for verdict in verdicts:
                 verdict.released = True
         return verdicts
@@ -291,11 +297,12 @@ class Queue:
         """Whether the ack does something; the verdict of one that does not is filled in."""
         lease = cursor.lease
         past = ack.index < cursor.place
-        if ack.lease is not None and (lease is None or ack.lease != lease.id):
-            verdict.success = ack.lease == cursor.last_lease and past and ack.status == "completed"
-            return False
-        if past:
-            verdict.success = ack.status == "completed"
+        held = lease is not None and ack.lease == lease.id
+        if past or (ack.lease is not None and not held):
+            # What is done may be said again, by who did it.
+            if ack.lease is None or held or ack.lease == cursor.last_lease:
+                verdict.dead = ack.status == "dlq" and self._buried(cursor, ack.index)
+                verdict.success = verdict.dead or (ack.status == "completed" and past)
             return False
         if lease is None or ack.index > lease.last:
             return False

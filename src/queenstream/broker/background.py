@@ -122,4 +122,5 @@ class Background:
         await broker.database.admin("forget_dead_letters", broker.settings.dead_letter_retention, now)
         await broker.database.admin("forget_traces", broker.settings.trace_retention, now)
         await broker.database.admin("forget_stats")
+        await broker.database.admin("forget_first_pops")
         await broker.database.admin("forget_brokers")

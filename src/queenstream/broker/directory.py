@@ -135,6 +135,12 @@ class Directory:
             queue.groups[name] = found
         return found
 
+    async def first_pop(self, queue: str, group: str) -> int:
+        """Where a group starts that asks for what is new in a queue which does not exist yet."""
+        rows = await self._database.admin("first_pop", queue, group)
+        start: int = rows[0]["start_id"]
+        return start
+
     async def last_id(self) -> int:
         """The last message id that can have been drawn so far."""
         rows = await self._database.admin("last_id")

@@ -388,8 +388,11 @@ class Popper:
                 if partition is None:
                     continue
             groups.append(group)
-        if not groups and lane.start_id is None:
-            lane.start_id = await self._directory.last_id()
+        if not groups and lane.start_id is None and lane.subscription.mode == "new":
+            if target.queue is None:
+                lane.start_id = await self._directory.last_id()
+            else:
+                lane.start_id = await self._directory.first_pop(target.queue, target.group)
         return groups, partition
 
     async def _group(self, lane: _Lane, queue: Queue) -> int | None:

@@ -113,18 +113,20 @@ begin
         elsif p_ids[i] is null then
             v_why := format('no message %s in this partition; send the transactionId and partitionId of the pop',
                             p_transactions[i]);
-        elsif p_leases[i] is not null and p_leases[i] is distinct from c.lease_id then
-            if p_leases[i] = c.last_lease_id and p_ids[i] <= c.acked_id and p_statuses[i] = 'completed' then
-                successes[i] := true;       -- a repeat of what is done
-                continue;
+        elsif (p_leases[i] is not null and p_leases[i] is distinct from c.lease_id) or p_ids[i] <= c.acked_id then
+            -- What is done may be said again, by who did it.
+            if p_leases[i] is null or p_leases[i] is not distinct from c.lease_id
+               or p_leases[i] is not distinct from c.last_lease_id then
+                dead[i] := p_statuses[i] = 'dlq' and exists (
+                    select from queen.dead_letters d
+                    where d.partition_id = c.partition_id and d.transaction_id = p_transactions[i]
+                      and d.message_id = p_ids[i] and d.group_id = c.group_id);
+                successes[i] := dead[i] or (p_statuses[i] = 'completed' and p_ids[i] <= c.acked_id);
             end if;
-            v_why := 'the lease has ended and does not hold the message any more; pop again';
-        elsif p_ids[i] <= c.acked_id then
-            if p_statuses[i] = 'completed' then
-                successes[i] := true;
-                continue;
-            end if;
-            v_why := 'the message is acknowledged already';
+            continue when successes[i];
+            v_why := case when p_leases[i] is distinct from c.lease_id and p_leases[i] is not null
+                then 'the lease has ended and does not hold the message any more; pop again'
+                else 'the message is acknowledged already' end;
         elsif c.lease_id is null or p_ids[i] > c.lease_to then
             v_why := 'the message is not leased; pop it before acknowledging it';
         end if;
@@ -208,11 +210,10 @@ begin
         c := queen.forget(c);
         c := queen.settle(c, q, g, p_now);
         if not v_failed <@ v_dead and c.ready_at is not null then       -- a failed message is left
-            c.ready_at := greatest(c.ready_at, p_now + q.retry_delay_ms * interval '1 millisecond');
+            c.retry_at := p_now + q.retry_delay_ms * interval '1 millisecond';
+            c.ready_at := greatest(c.ready_at, c.retry_at);
         end if;
-        if v_bad is null then
-            c.last_lease_id := v_lease;
-        end if;
+        c.last_lease_id := v_lease;
     else
         insert into queen.deliveries as d (partition_id, group_id, message_id, done_lease)
         select distinct c.partition_id, c.group_id, id, v_lease from unnest(v_good) id where id > c.acked_id
@@ -223,7 +224,8 @@ begin
         c := queen.forget(c);
     end if;
     update queen.cursors x
-    set ready_at = c.ready_at, acked_id = c.acked_id, acked_seq = c.acked_seq, acked_at = p_now,
+    set ready_at = c.ready_at, retry_at = c.retry_at,
+        acked_id = c.acked_id, acked_seq = c.acked_seq, acked_at = p_now,
         exceptions = c.exceptions, last_lease_id = c.last_lease_id, lease_id = c.lease_id,
         lease_to = c.lease_to, lease_to_seq = c.lease_to_seq, lease_count = c.lease_count, leased_at = c.leased_at
     where x.partition_id = c.partition_id and x.group_id = c.group_id;

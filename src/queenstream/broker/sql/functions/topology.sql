@@ -55,6 +55,7 @@ create or replace function queen.ensure_group(
 declare
     g queen.groups;
     v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_start bigint;
 begin
     select * into g from queen.groups where queue_id = p_queue and name = p_name;
     if found and g.active then
@@ -70,9 +71,12 @@ begin
         return null;
     end if;
     if g.id is null then
+        delete from queen.first_pops f using queen.queues q
+        where q.id = p_queue and f.queue_name = q.name and f.group_name = p_name
+        returning f.start_id into v_start;
         insert into queen.groups (queue_id, name, subscription_mode, subscription_from, start_id)
         values (p_queue, p_name, p_mode, p_from,
-                case when p_mode = 'new' then coalesce(p_start, queen.last_id()) else 0 end)
+                case when p_mode = 'new' then coalesce(v_start, p_start, queen.last_id()) else 0 end)
         returning * into g;
     else
         update queen.groups set active = true where id = g.id;
@@ -92,6 +96,20 @@ begin
     ) start
     where p.queue_id = p_queue;
     return g.id;
+end $$;
+
+-- A group asks for what is new in a queue that does not exist yet: everything from now on is.
+create or replace function queen.first_pop(p_queue text, p_group text) returns bigint language plpgsql as $$
+declare
+    v_start bigint;
+begin
+    select start_id into v_start from queen.first_pops where queue_name = p_queue and group_name = p_group;
+    if not found then
+        insert into queen.first_pops (queue_name, group_name, start_id)
+        values (p_queue, p_group, queen.last_id()) on conflict do nothing;
+        select start_id into v_start from queen.first_pops where queue_name = p_queue and group_name = p_group;
+    end if;
+    return v_start;
 end $$;
 
 -- The last id that can have been drawn so far. (A sequence nobody has used yet says 1 as well.)

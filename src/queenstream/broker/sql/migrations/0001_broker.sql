@@ -71,6 +71,15 @@ create table queen.groups (
 );
 create index groups_name on queen.groups (name);
 
+-- Groups that want only what is new and asked before their queue existed: where they start.
+create table queen.first_pops (
+    queue_name text collate "C" not null,
+    group_name text collate "C" not null,
+    start_id bigint not null,
+    created_at timestamptz not null default clock_timestamp(),
+    primary key (queue_name, group_name)
+);
+
 -- A group's place in a partition, and the lease on it.
 create table queen.cursors (
     partition_id bigint not null,
@@ -79,12 +88,13 @@ create table queen.cursors (
     acked_id bigint not null default 0,             -- everything up to here is done
     acked_seq bigint not null default 0,
     ready_at timestamptz,                           -- from when a pop may take it (a lease's end included); null: nothing to deliver
+    retry_at timestamptz,                           -- a failed message is not delivered before
     lease_id uuid,
     lease_to bigint,                                -- the last message that is out
     lease_to_seq bigint,
     lease_count integer,
     leased_at timestamptz,
-    last_lease_id uuid,                             -- the lease that was completed last: its acks may be repeated
+    last_lease_id uuid,                             -- the lease that an ack ended last: its acks may be repeated
     exceptions boolean not null default false,      -- some of its messages have rows in deliveries
     acked_at timestamptz,
     primary key (partition_id, group_id)

@@ -19,6 +19,10 @@ select queen.partition_ids($1, $2) as ids;
 -- name: ensure_group
 select queen.ensure_group($1, $2, $3, $4, $5, $6) as id;
 
+-- name: first_pop
+-- Where a group starts that asks for a queue which does not exist yet.
+select queen.first_pop($1, $2) as start_id;
+
 -- name: last_id
 select queen.last_id() as id;
 
@@ -46,8 +50,8 @@ on conflict (name) do update set
 returning id, (xmax = 0) as created, namespace, task;
 
 -- name: wake_cursors
--- Options changed: cursors that wait for a time are looked at again.
-update queen.cursors c set ready_at = coalesce($2, clock_timestamp())
+-- Options changed: cursors that wait for a delay are looked at again, unless it is a retry's.
+update queen.cursors c set ready_at = greatest(coalesce($2, clock_timestamp()), c.retry_at)
 from queen.partitions p
 where p.queue_id = $1 and c.partition_id = p.id and c.lease_id is null and c.ready_at > coalesce($2, clock_timestamp());
 

@@ -23,6 +23,9 @@ delete from queen.traces where created_at < coalesce($2::timestamptz, clock_time
 -- name: forget_stats
 delete from queen.queue_stats where minute < clock_timestamp() - interval '30 days';
 
+-- name: forget_first_pops
+delete from queen.first_pops where created_at < clock_timestamp() - interval '1 day';
+
 -- name: forget_brokers
 delete from queen.brokers where seen_at < clock_timestamp() - interval '1 minute';
 

@@ -1,0 +1,98 @@
+"""Push and pop while another session holds a transaction open: nothing dead can be cleaned away."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+
+import asyncpg
+
+from harness import databases, load, report, servers
+from harness.roles import Consume, Order, Push
+
+QUESTION = "push and pop at the end of ten minutes under somebody's open transaction, against the start"
+UPDATES_PER_SECOND = 800  # of cursors: what pops of 100 and acks make at about 40,000 messages/s
+
+# One statement is one pop or one ack for all cursors: a new version of each row and of its index entries.
+LEASE = """
+update queen.cursors set ready_at = clock_timestamp() + interval '300 s', lease_id = gen_random_uuid(),
+    lease_to = acked_id + 1, lease_to_seq = acked_seq + 1, lease_count = 1, leased_at = clock_timestamp()
+"""
+FREE = """
+update queen.cursors set ready_at = clock_timestamp(), last_lease_id = lease_id, lease_id = null,
+    lease_to = null, lease_to_seq = null, lease_count = null, leased_at = null, acked_at = clock_timestamp()
+"""
+
+
+async def hold(url: str) -> asyncpg.Connection[asyncpg.Record]:
+    """A transaction with a number and a snapshot, left open."""
+    connection = await asyncpg.connect(url)
+    await connection.execute("create table if not exists elsewhere (at timestamptz)")
+    await connection.execute("begin isolation level repeatable read")
+    await connection.execute("insert into elsewhere values (now())")
+    return connection
+
+
+async def churn(url: str, updates: int, most_seconds: float) -> int:
+    """Update the cursors as the traffic of minutes would."""
+    connection = await asyncpg.connect(url, server_settings={"synchronous_commit": "off"})
+    done, ends = 0, time.perf_counter() + most_seconds
+    try:
+        while done < updates and time.perf_counter() < ends:
+            for statement in (LEASE, FREE):
+                done += int((await connection.execute(statement)).split()[-1])
+    finally:
+        await connection.close()
+    return done
+
+
+def measure(out: report.Report, address: str, seconds: float) -> tuple[float, float]:
+    rates = []
+    for role in (Push(50, 100), Consume(8, 100, "bench", until_empty=True)):
+        done = load.run(Order([role], seconds, address=address))
+        assert not done.results[0].errors, done.results[0].error
+        out.clients(done.cpu_share)
+        rates.append(done.results[0].rate)
+    return rates[0], rates[1]
+
+
+async def run_held(out: report.Report, options: argparse.Namespace, stack: servers.Stack) -> None:
+    minutes, times, seconds = (1, 2, 1.0) if options.quick else (10, 4, 4.0)
+    updates = UPDATES_PER_SECOND * 60 * minutes
+    # The load runs in processes of its own; a thread waits for it while this loop keeps the session.
+    await asyncio.to_thread(measure, out, stack.address, seconds)
+    held = await hold(stack.url)
+    try:
+        start = [await asyncio.to_thread(measure, out, stack.address, seconds) for _ in range(times)]
+        done = await churn(stack.url, updates, 6.0 if options.quick else 240.0)
+        # What the churn left leased or ready is put in order by a drain.
+        end = [await asyncio.to_thread(measure, out, stack.address, seconds) for _ in range(times)]
+        dead = await held.fetchval("select n_dead_tup from pg_stat_user_tables where relname = 'cursors'")
+    finally:
+        await held.close()
+    before, after = ([report.median(c) for c in zip(*rows, strict=True)] for rows in (start, end))
+    out.table(["", "push/s", "pop 100 + ack/s"], [["at the start", *before], ["at the end", *after]])
+    out.figures = {"start": before, "end": after, "cursor_updates": done, "dead_cursor_rows": dead}
+    print(f"cursor updates in between: {done:,}; dead rows in cursors (as counted): {dead:,}")
+    if done < updates:
+        out.note(
+            f"{done:,} of {updates:,} updates were made: as many as {done // UPDATES_PER_SECOND} s would make"
+        )
+    out.at_least("push, end against start", after[0] / before[0], 0.8)
+    out.at_least("pop, end against start", after[1] / before[1], 0.8)
+    out.note(
+        f"{minutes} minutes are compressed: SQL updates the cursors as often as pops and acks of 100 messages do"
+        " at 40,000 messages/s"
+    )
+
+
+def run(out: report.Report, options: argparse.Namespace) -> None:
+    with servers.stack() as stack:
+        report.postgres_version(out, stack.url)
+        databases.check_durable(stack.url)
+        asyncio.run(run_held(out, options, stack))
+
+
+if __name__ == "__main__":
+    report.main(QUESTION, run)
