@@ -91,9 +91,8 @@ def free_port() -> int:
 
 def other_binaries() -> Path:
     """The oldest PostgreSQL from 15 on that the machine has, or the 16 of the wheel ``pgserver``."""
-    found = sorted(
-        (int(path.parent.parent.name), path.parent) for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")
-    )
+    programs = Path("/usr/lib/postgresql").glob("*/bin/initdb")
+    found = sorted((int(path.parent.parent.name), path.parent) for path in programs)
     for major, path in found:
         if major >= 15:
             return path
@@ -107,7 +106,7 @@ def other_binaries() -> Path:
 def other_postgres() -> Iterator[str]:
     """A server of the user's own: another version, over TCP, with a password. Gives its URL."""
     port = free_port()
-    password = "p@ss word"  # noqa: S105 - hostile on purpose: it must be quoted in the URL
+    password = "p@ss word"
     user: dict[str, Any] = {}
     with folder() as place:
         if os.geteuid() == 0:

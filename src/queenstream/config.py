@@ -51,9 +51,7 @@ class Kind:
     show: Callable[[Any], object] = lambda value: value
 
 
-def _text(
-    allowed: str = "text that is not empty", fits: Callable[[str], bool] | None = None
-) -> Kind:
+def _text(allowed: str = "text that is not empty", fits: Callable[[str], bool] | None = None) -> Kind:
     def parse(value: object) -> str:
         if not isinstance(value, str) or not value.strip() or "\0" in value:
             raise ValueError
@@ -286,16 +284,12 @@ class Settings:
     log_format: Literal["text", "json"] = _setting(
         "text", _choice("text", "json"), "Log lines for people or for machines."
     )
-    max_body_bytes: int = _setting(
-        64 * _MIB, _size(_KIB, _GIB), "Largest request body; above it, 413."
-    )
+    max_body_bytes: int = _setting(64 * _MIB, _size(_KIB, _GIB), "Largest request body; above it, 413.")
     max_batch: int = _setting(10_000, _integer(1, 50_000), "Most items in one request.")
     max_pop_bytes: int = _setting(
         16 * _MIB, _size(_KIB, _GIB), "Payload at which one pop's answer stops growing."
     )
-    receive_timeout: float = _setting(
-        30.0, _duration("10ms", "1h"), "How long a request may take to arrive."
-    )
+    receive_timeout: float = _setting(30.0, _duration("10ms", "1h"), "How long a request may take to arrive.")
     drain_timeout: float = _setting(
         20.0, _duration("0s", "1h"), "How long a stop waits for requests under way."
     )
@@ -321,15 +315,11 @@ class Settings:
     auth_issuer: str | None = _setting(None, _text(), "What a token's iss must be.")
     auth_audience: str | None = _setting(None, _text(), "What a token's aud must hold.")
     auth_role_claim: str = _setting("role", _text(), "Claim with the role, or a list of roles.")
-    auth_leeway: float = _setting(
-        0.0, _duration("0s", "5m"), "Clock difference to forgive in exp and nbf."
-    )
+    auth_leeway: float = _setting(0.0, _duration("0s", "5m"), "Clock difference to forgive in exp and nbf.")
     dead_letter_retention: float = _setting(
         30 * _DAY, _duration("1s", "3650d"), "How long dead letters are kept."
     )
-    trace_retention: float = _setting(
-        7 * _DAY, _duration("1s", "3650d"), "How long traces are kept."
-    )
+    trace_retention: float = _setting(7 * _DAY, _duration("1s", "3650d"), "How long traces are kept.")
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def source(self, name: str) -> str:

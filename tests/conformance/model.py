@@ -261,11 +261,8 @@ class Queue:
         )
 
     def _buried(self, cursor: Cursor, index: int) -> bool:
-        name = cursor.partition.messages[index].transaction
-        return any(
-            (letter.partition, letter.group, letter.transaction) == (cursor.partition.name, cursor.group, name)
-            for letter in self.dead_letters
-        )
+        wanted = cursor.partition.name, cursor.group, cursor.partition.messages[index].transaction
+        return any((d.partition, d.group, d.transaction) == wanted for d in self.dead_letters)
 
     # Ack
 

@@ -501,9 +501,7 @@ def test_a_server_that_does_not_stop_in_time(place: Path) -> None:
         ("work_mem = 1 #", "1"),
     ],
 )
-def test_settings_that_lose_messages_or_the_server_are_refused(
-    place: Path, name: str, value: str
-) -> None:
+def test_settings_that_lose_messages_or_the_server_are_refused(place: Path, name: str, value: str) -> None:
     with pytest.raises(ConfigError):
         postgres.start(place / "data", settings={name: value})
     assert not (place / "data").exists()

@@ -61,14 +61,15 @@ def test_a_stop_lets_requests_in_flight_finish_and_answers_who_waits() -> None:
         answers: list[int] = []
 
         def wait() -> None:
-            answer = httpx.get(f"{address}/api/v1/pop/queue/q", params={"wait": True, "timeout": 20_000}, timeout=30)
+            query = {"wait": True, "timeout": 20_000}
+            answer = httpx.get(f"{address}/api/v1/pop/queue/q", params=query, timeout=30)
             answers.append(answer.status_code)
 
         waiting = threading.Thread(target=wait)
         waiting.start()
         client = httpx.Client()
         for _ in range(200):
-            if '"waiting_pops":1' in client.get(f"{address}/metrics", headers={"accept": "application/json"}).text:
+            if "queen_waiting_pops 1.0" in client.get(f"{address}/metrics").text:
                 break
             time.sleep(0.02)
         started = time.monotonic()
@@ -236,7 +237,10 @@ def test_settings_come_from_flag_then_environment_then_file() -> None:
 def test_a_terminal_gets_words_to_try(tmp_path: Path) -> None:
     main, side = os.openpty()
     process = subprocess.Popen(
-        [QUEEN, "up", "--ephemeral", "--port", "0", "--demo"], stdout=side, stderr=side, env=clean_environment()
+        [QUEEN, "up", "--ephemeral", "--port", "0", "--demo"],
+        stdout=side,
+        stderr=side,
+        env=clean_environment(),
     )
     os.close(side)
     text = ""

@@ -114,12 +114,8 @@ async def test_each_kind_of_key_verifies_its_algorithm(tmp_path: Path) -> None:
     expected = Identity("ada", Role.ADMIN)
     assert await make(auth_secret=SECRET).check(bearer(sub="ada")) == expected
     for given in (pem(by_rsa), str(path), pem(by_rsa).replace("\n", "\\n")):
-        assert (
-            await make(auth_public_key=given).check(bearer(by_rsa, "RS256", sub="ada")) == expected
-        )
-    assert (
-        await make(auth_public_key=pem(by_ed)).check(bearer(by_ed, "EdDSA", sub="ada")) == expected
-    )
+        assert await make(auth_public_key=given).check(bearer(by_rsa, "RS256", sub="ada")) == expected
+    assert await make(auth_public_key=pem(by_ed)).check(bearer(by_ed, "EdDSA", sub="ada")) == expected
 
 
 async def test_two_keys_may_serve_together() -> None:

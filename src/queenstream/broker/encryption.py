@@ -57,9 +57,7 @@ class Keyring:
                     "id:base64key, the id of 1 to 64 letters, digits, '_', '.' or '-'"
                 )
             if key_id in keys:
-                raise ConfigError(
-                    f"encryption_keys, entry {number}, repeats an id; give every key its own"
-                )
+                raise ConfigError(f"encryption_keys, entry {number}, repeats an id; give every key its own")
             keys[key_id] = _decode(encoded, number)
         return cls(keys)
 

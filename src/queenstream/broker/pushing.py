@@ -116,7 +116,7 @@ class Pusher:
             if known.options.encryption_enabled:
                 if self._keyring is None:
                     raise Unavailable(
-                        f"queue {item.queue} is encrypted and this broker has no key; set QUEEN_ENCRYPTION_KEYS"
+                        f"queue {item.queue} is encrypted, this broker has no key; set QUEEN_ENCRYPTION_KEYS"
                     )
                 key, payload = self._keyring.encrypt(payload)
             rows.partitions.append(known.partitions[item.partition])

@@ -1,7 +1,7 @@
 """Demo traffic: a shop's orders, a few a second, and two groups of consumers.
 
-Run by ``queen up --demo`` as a process of its own: ``python -m queenstream.cli.demo ADDRESS``. It speaks plain
-HTTP, so it is also the shortest example of the contract.
+Run by ``queen up --demo`` as a process of its own: ``python -m queenstream.cli.demo ADDRESS``. It speaks
+plain HTTP, so it is also the shortest example of the contract.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def produce(address: str, stop: threading.Event) -> None:
     options = {"leaseTime": 30, "retryLimit": 2, "retryDelay": 2000}
     broker.call("POST", "/api/v1/configure", {"queue": "orders", "namespace": "demo", "options": options})
     number = 0
-    while not stop.wait(random.expovariate(ORDERS_PER_SECOND)):  # noqa: S311 - demo data
+    while not stop.wait(random.expovariate(ORDERS_PER_SECOND)):
         number += 1
         customer = f"customer-{random.randrange(CUSTOMERS):02}"  # noqa: S311
-        order = {"order": number, "customer": customer, "amount": round(random.lognormvariate(3, 1), 2)}  # noqa: S311
+        order = {"order": number, "customer": customer, "amount": round(random.lognormvariate(3, 1), 2)}
         item = {"queue": "orders", "partition": customer, "payload": order}
         broker.call("POST", "/api/v1/push", {"items": [item]})
 
@@ -82,13 +82,9 @@ def main() -> None:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    jobs = [
-        threading.Thread(target=_quietly, args=(produce, stop, address, stop), daemon=True),
-        threading.Thread(target=_quietly, args=(consume, stop, address, stop, "billing", FAILING), daemon=True),
-        threading.Thread(target=_quietly, args=(consume, stop, address, stop, "mailing", 0.0), daemon=True),
-    ]
-    for job in jobs:
-        job.start()
+    jobs = ((produce, ()), (consume, ("billing", FAILING)), (consume, ("mailing", 0.0)))
+    for job, more in jobs:
+        threading.Thread(target=_quietly, args=(job, stop, address, stop, *more), daemon=True).start()
     while not stop.wait(1) and os.getppid() == parent:
         pass
 

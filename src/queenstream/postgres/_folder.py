@@ -119,8 +119,7 @@ def make(data: Path, binaries: Binaries, account: Account, timeout_seconds: floa
     """Make the data folder beside its place and rename it there: it is whole or it is not there."""
     if data.exists() and data.is_mount():
         raise PostgresError(
-            f"{data} is a mount point and cannot be replaced; use a folder inside it:"
-            f" --data {data / 'data'}"
+            f"{data} is a mount point and cannot be replaced; use a folder inside it: --data {data / 'data'}"
         )
     prefix = f".{data.name}.initdb-"
     for left in data.parent.glob(f"{glob.escape(prefix)}*"):
@@ -254,9 +253,7 @@ def remove_socket_folder(socket: Path, account: Account) -> None:
 
 def _fits(folder: Path) -> bool:
     path = str(folder)
-    return len(os.fsencode(path)) <= _SOCKET_FOLDER_BYTES and bool(
-        _SOCKET_FOLDER_SAFE.fullmatch(path)
-    )
+    return len(os.fsencode(path)) <= _SOCKET_FOLDER_BYTES and bool(_SOCKET_FOLDER_SAFE.fullmatch(path))
 
 
 def _sync_folder(folder: Path) -> None:

@@ -176,9 +176,7 @@ def _start(
         account.own_tree(data)
     _clear_leftovers(data, account)
     socket = _folder.socket_folder(data, account)
-    text = _settings.render(
-        socket=socket, port=port, lz4=has_lz4(binaries, account), settings=settings
-    )
+    text = _settings.render(socket=socket, port=port, lz4=has_lz4(binaries, account), settings=settings)
     _folder.write(data / _folder.CONF, text, account)
     log_start = _folder.turn_log(data)
     pid, said = _launch(data, socket, binaries, account)

@@ -1,4 +1,4 @@
-"""All the routes, from one module each. ``ROUTES`` is the API; ``PAGES`` are the files of the page at ``/``."""
+"""All the routes, from one module each: ``ROUTES`` is the API, ``PAGES`` the files of the page at ``/``."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ async def _pop(call: Call, target: Target) -> Response:
 
 
 def subscription_of(mode: str | None, since: str | None) -> Subscription:
-    """Where a group starts that is new: ``subscriptionFrom`` says it more exactly than ``subscriptionMode``."""
+    """Where a new group starts: ``subscriptionFrom`` says it more exactly than ``subscriptionMode``."""
     if since is None or since == "":
         return Subscription("new" if mode in ("new", "new-only") else "all")
     if since == "now":
