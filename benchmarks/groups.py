@@ -11,7 +11,7 @@ QUESTION = "10 consumer groups at once (8 consumers each): all deliveries per se
 
 
 def run(out: report.Report, options: argparse.Namespace) -> None:
-    rounds, seconds, groups = (3, 1.5, 10) if options.quick else (7, 4.0, 10)
+    rounds, seconds, groups = (3, 1.0, 10) if options.quick else (7, 4.0, 10)
     rows: list[tuple[float, float]] = []
     with servers.stack() as stack:
         report.postgres_version(out, stack.url)

@@ -11,7 +11,7 @@ QUESTION = "pop of 100 and ack, 8 consumers, 100 partitions, against push of 100
 
 
 def run(out: report.Report, options: argparse.Namespace) -> None:
-    rounds, seconds = (3, 1.5) if options.quick else (7, 4.0)
+    rounds, seconds = (3, 1.0) if options.quick else (7, 4.0)
     push, consume = Push(50, 100), Consume(8, 100, "bench", until_empty=True)
     rows: list[tuple[float, float, float, float, float, float]] = []
     with servers.stack() as stack:

@@ -11,7 +11,7 @@ QUESTION = "push, 100 messages a request, 50 connections, against COPY into the 
 
 
 def run(out: report.Report, options: argparse.Namespace) -> None:
-    rounds, seconds = (3, 1.5) if options.quick else (7, 4.0)
+    rounds, seconds = (3, 1.0) if options.quick else (7, 4.0)
     push, copies = Push(50, 100), {"COPY 100": Copy(4, 100), "COPY 1000": Copy(4, 1000)}
     rates: dict[str, list[float]] = {name: [] for name in ("push", *copies)}
     with servers.stack() as stack:

@@ -406,7 +406,8 @@ async def _latency(role: Latency, order: Order, ready: asyncio.Barrier) -> Resul
     """The times are from sending a message to its arrival at a consumer, whose ack is not in it."""
     delays: array[float] = array("d")
     free: deque[StampWriter] = deque()
-    read, written = Tally(order.seconds), Tally(order.seconds)
+    # They go on after the last message is sent, until all have come.
+    read, written = Tally(order.seconds + 60), Tally(order.seconds + 60)
     consume = Consume(role.consumers, 100, role.group, role.queue, wait_ms=60_000)
     readers: list[Connection] = [StampReader(read, consume, delays) for _ in range(role.consumers)]
     writers = [StampWriter(written, role, free) for _ in range(role.producers)]
@@ -422,8 +423,11 @@ async def _latency(role: Latency, order: Order, ready: asyncio.Barrier) -> Resul
                 break
             free.popleft().write()
             sent += 1
-        await asyncio.sleep(0.0005)
-    await asyncio.sleep(0.5)
+        await asyncio.sleep(0.001)
+    for _ in range(100):
+        await asyncio.sleep(0.1)
+        if len(free) == role.producers and len(delays) >= written.count:
+            break
     for connection in (*readers, *writers):
         connection.finish()
     tally = Tally(0)

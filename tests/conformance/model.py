@@ -280,6 +280,9 @@ class Queue:
         bad = min((a.index for a, _ in active if a.status in ("failed", "retry")), default=None)
         delayed = self._apply(cursor, active, bad)
         cursor.advance()
+        if bad is not None:
+            for ack, verdict in active:
+                verdict.again = verdict.again or (not verdict.dead and ack.index > cursor.place)
         if bad is not None or cursor.place > lease.last:
             cursor.end_lease()
             cursor.not_before = LONG_AGO

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from time import perf_counter
@@ -52,9 +51,10 @@ class Target:
 class Waiter:
     """One pop that wants an answer."""
 
-    __slots__ = ("answer", "auto_ack", "batch", "lease", "partitions", "timer", "wait")
+    __slots__ = ("answer", "auto_ack", "batch", "lane", "lease", "partitions", "timer", "wait")
 
     def __init__(self, batch: int, partitions: int, auto_ack: bool, wait: bool) -> None:
+        self.lane: _Lane | None = None
         self.batch = batch
         self.partitions = partitions
         self.auto_ack = auto_ack
@@ -64,16 +64,20 @@ class Waiter:
         self.timer: asyncio.TimerHandle | None = None
 
     def resolve(self, popped: Popped | None) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
+        self._leave()
         if not self.answer.done():
             self.answer.set_result(popped)
 
     def fail(self, error: BaseException) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
+        self._leave()
         if not self.answer.done():
             self.answer.set_exception(error)
+
+    def _leave(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.lane is not None:
+            self.lane.waiters.pop(self, None)
 
 
 class _Lane:
@@ -85,7 +89,7 @@ class _Lane:
         self.target = target
         self.subscription = subscription
         self.start_id: int | None = None  # the last id drawn when the group asked first
-        self.waiters: deque[Waiter] = deque()
+        self.waiters: dict[Waiter, None] = {}  # in their order, and each can leave at once
         self.dirty = False
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -144,19 +148,17 @@ class Popper:
             self._index(lane, add=True)
         if waiter.wait:
             loop = asyncio.get_running_loop()
-            waiter.timer = loop.call_later(wait_seconds, self._give_up, lane, waiter)
-        lane.waiters.append(waiter)
+            waiter.timer = loop.call_later(wait_seconds, self.cancel, waiter)
+        waiter.lane = lane
+        lane.waiters[waiter] = None
         self._start(lane)
         return waiter
 
     def cancel(self, waiter: Waiter) -> None:
-        """The client has gone: nothing is to be leased for it."""
+        """Its time is over, or its client has gone: nothing is to be leased for it."""
         waiter.resolve(None)
-
-    def _give_up(self, lane: _Lane, waiter: Waiter) -> None:
-        waiter.resolve(None)
-        if lane.task is None:
-            self._sweep(lane)
+        if waiter.lane is not None:
+            self._sweep(waiter.lane)
 
     def _index(self, lane: _Lane, *, add: bool) -> None:
         target = lane.target
@@ -175,11 +177,7 @@ class Popper:
                 del index[key]
 
     def _sweep(self, lane: _Lane) -> None:
-        """Drop the waiters that have their answer, and the lane with the last of them."""
-        while lane.waiters and lane.waiters[0].answer.done():
-            lane.waiters.popleft()
-        if any(waiter.answer.done() for waiter in lane.waiters):
-            lane.waiters = deque(w for w in lane.waiters if not w.answer.done())
+        """Drop a lane in which nobody waits."""
         if not lane.waiters and lane.task is None and self._lanes.get(lane.target) is lane:
             if lane.timer is not None:
                 lane.timer.cancel()
@@ -233,7 +231,7 @@ class Popper:
         wait = NET_SECONDS
         try:
             while not self.paused and not self.closing:
-                waiters = [w for w in lane.waiters if not w.answer.done()]
+                waiters = list(lane.waiters)
                 if not waiters:
                     break
                 lane.dirty = False
@@ -244,17 +242,17 @@ class Popper:
                 for waiter in waiters[served:]:
                     if not waiter.wait:
                         waiter.resolve(None)
-                if not lane.dirty and all(w.wait or w.answer.done() for w in lane.waiters):
+                if not lane.dirty and all(w.wait for w in lane.waiters):
                     break
             if self.paused:  # since they asked
-                for waiter in lane.waiters:
+                for waiter in list(lane.waiters):
                     if not waiter.wait:
                         waiter.resolve(None)
         except Exception as error:
             if not isinstance(error, QueenstreamError):
                 log.exception("pop from %s", lane.target)
                 error = Unavailable("the broker could not pop; its log says why. Try again.")
-            for waiter in lane.waiters:
+            for waiter in list(lane.waiters):
                 waiter.fail(error)
         finally:
             lane.task = None
@@ -431,11 +429,11 @@ class Popper:
         for lane in list(self._lanes.values()):
             if lane.timer is not None:
                 lane.timer.cancel()
-            for waiter in lane.waiters:
+            for waiter in list(lane.waiters):
                 if lane.task is None:
                     waiter.resolve(None)
         while tasks := {lane.task for lane in self._lanes.values() if lane.task} | self._releases:
             await asyncio.wait(tasks)
         for lane in list(self._lanes.values()):
-            for waiter in lane.waiters:
+            for waiter in list(lane.waiters):
                 waiter.resolve(None)

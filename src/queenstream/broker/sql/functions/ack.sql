@@ -196,6 +196,11 @@ begin
             and (d.dead or d.done_lease = c.lease_id)))
     order by m.id limit 1;
     released := not found or v_bad is not null;
+    if v_bad is not null then       -- the lease ends: what is done behind the first gap comes again
+        for i in 1 .. v_n loop
+            again[i] := again[i] or coalesce(v_active[i] and not dead[i] and p_ids[i] > v_open.id, false);
+        end loop;
+    end if;
 
     if v_open.id is not null then
         c.acked_id := greatest(c.acked_id, v_open.id - 1);

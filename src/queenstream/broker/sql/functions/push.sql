@@ -1,7 +1,7 @@
 -- Locks, two classes of advisory locks:
 --   (72001, queue id)          shared by every push; exclusive for what changes a queue as a whole
 --   (72002, partition % 1024)  exclusive for a push, to the commit: order of ids = order of commits
--- A pop or an ack never waits for either of them.
+-- Neither a pop nor an ack waits for them; only a group's very first pop does, which makes its cursors.
 
 -- Store a batch. p_touched are the partitions, each once; a row names its partition by its place there (from 1)
 -- and its rank among the batch's rows of that partition. The rows are distinct by (partition, transaction).
