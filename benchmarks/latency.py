@@ -17,11 +17,10 @@ def run(out: report.Report, options: argparse.Namespace) -> None:
         report.postgres_version(out, stack.url)
         databases.check_durable(stack.url)
         databases.make_limit_table(stack.url)
-        load.run(Order([Latency(1000, 16, queue="warm")], 1.0, address=stack.address))
-        for number in range(rounds):
+        send = Latency(rate=1000, consumers=16)
+        load.run(Order([send], 1.0, address=stack.address))
+        for _ in range(rounds):
             insert = load.run(Order([Insert()], seconds / 4, url=stack.url)).results[0]
-            # A queue for each round: what one leaves behind must not be in the next one's times.
-            send = Latency(1000, 16, queue=f"latency-{number}")
             done = load.run(Order([send], seconds, address=stack.address))
             result = done.results[0]
             assert not result.errors, result.error

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import psutil
 
 from harness.servers import CannotRun
 
@@ -27,11 +28,13 @@ class Report:
         self.notes: list[str] = []
         self.client_cpu: list[float] = []
         self.machine = machine()
-        self.busy = os.getloadavg()[0]
+        self.busy = psutil.cpu_percent(0.5) * (os.cpu_count() or 1) / 100  # cores at work without us
         print(question)
         m = self.machine
-        print(f"{m['cpu']}, {m['cores']} cores, Python {m['python']}; load before the run {self.busy:.2f}")
-        if self.busy > 1:
+        print(
+            f"{m['cpu']}, {m['cores']} cores, Python {m['python']}; cores busy before the run {self.busy:.2f}"
+        )
+        if self.busy > 0.3:
             print("The machine is not quiet: ratios are rough, absolute figures mean nothing.")
         print(flush=True)
 
@@ -73,7 +76,7 @@ class Report:
             "targets": self.targets,
             "figures": self.figures,
             "machine": self.machine,
-            "load_before": round(self.busy, 2),
+            "cores_busy_before": round(self.busy, 2),
             "load_generator_cpu": round(highest, 2),
             "notes": self.notes,
         }

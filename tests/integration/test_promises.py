@@ -95,7 +95,7 @@ class OpenPush:
         sent = [PushItem(queue, msgspec.Raw(b"{}"), partition, name)]
         rows = await self.broker.pusher.prepare(sent, None)
         await self.transaction.start()
-        results = await self.broker.pusher.store([(sent, rows)], self.connection.fetch)
+        results = await self.broker.pusher.store([rows], self.connection.fetch)
         return int(results[0][0].message_id)
 
     async def commit(self) -> None:

@@ -22,6 +22,7 @@ ROW_BYTES = 256  # what a row costs beside its payload
 class Batcher(Generic[R, A]):
     """Collects requests and runs them in batches on a few lanes.
 
+    A second lane starts only when ``lane_bytes`` are pending: below that, one larger batch is cheaper than two.
     ``run`` takes the requests of a batch and gives one answer each; an exception among the answers goes
     to that request, an exception raised goes to all of them.
     """
@@ -31,16 +32,21 @@ class Batcher(Generic[R, A]):
         run: Callable[[list[R]], Awaitable[list[A | BaseException]]],
         *,
         lanes: int = 2,
+        lane_bytes: int = 64 * 1024,
         batch_bytes: int = 4 * 1024 * 1024,
         pending_bytes: int = 256 * 1024 * 1024,
     ) -> None:
         self._run = run
         self._most_lanes = lanes
+        self._lane_bytes = lane_bytes
         self._batch_bytes = batch_bytes
         self._most_pending = pending_bytes
         self._pending: deque[tuple[R, int, asyncio.Future[A]]] = deque()
         self._pending_bytes = 0
         self._lanes: set[asyncio.Task[None]] = set()
+        self._running = (
+            0  # not len(_lanes): a task leaves that set a moment after its last look at what is pending
+        )
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -52,7 +58,10 @@ class Batcher(Generic[R, A]):
         answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._pending.append((request, size, answer))
         self._pending_bytes += size
-        if len(self._lanes) < self._most_lanes:
+        if self._running == 0 or (
+            self._running < self._most_lanes and self._pending_bytes >= self._lane_bytes
+        ):
+            self._running += 1
             lane = asyncio.create_task(self._lane())
             self._lanes.add(lane)
             lane.add_done_callback(self._lanes.discard)
@@ -81,6 +90,7 @@ class Batcher(Generic[R, A]):
                     future.set_exception(result)
                 else:
                     future.set_result(result)
+        self._running -= 1
 
     async def drain(self) -> None:
         """Wait until nothing is pending."""

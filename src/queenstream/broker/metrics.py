@@ -115,12 +115,10 @@ class Metrics:
         self.batch_rows[kind].add(rows)
         self.batch_seconds[kind].add(seconds)
 
-    def pushed(self, queue: str, duplicate: bool) -> None:
+    def pushed(self, queue: str, count: int, repeats: int) -> None:
         counters = self.queue(queue)
-        if duplicate:
-            counters.duplicates += 1
-        else:
-            counters.pushed += 1
+        counters.pushed += count
+        counters.duplicates += repeats
 
     def popped(self, queue: str, count: int, auto_ack: bool) -> None:
         counters = self.queue(queue)

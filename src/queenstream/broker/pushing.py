@@ -1,4 +1,7 @@
-"""Push: look names up, lay messages out as columns, store a batch of requests in one statement."""
+"""Push: look names up, lay messages out as columns, store a batch of requests in one statement.
+
+What runs for every message is kept to comprehensions over columns; see docs/performance.md.
+"""
 
 from __future__ import annotations
 
@@ -19,32 +22,31 @@ ATTEMPTS = 8
 
 STATEMENT = (
     "select status, base, duplicate_rows, duplicate_ids "
-    "from queen.push($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
+    "from queen.push($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
 )
+STRIPES = 1024  # of a partition's lock; sql/functions/push.sql
+LOOK = 50  # batches that look for repeated transactions first, after one that had some
 Fetch = Callable[..., Awaitable[list[Any]]]
 
 
 class Rows:
-    """The rows of one request, as columns."""
+    """The messages of one request, as columns."""
 
-    __slots__ = ("bytes", "keys", "partitions", "payloads", "queues", "subject", "traces", "transactions")
+    __slots__ = ("items", "keys", "partitions", "payloads", "queues", "subject", "traces", "transactions")
 
-    def __init__(self, subject: str | None) -> None:
+    def __init__(self, items: Sequence[PushItem], subject: str | None, queues: dict[str, Queue]) -> None:
+        self.items = items
         self.subject = subject
-        self.queues: dict[str, Queue] = {}
+        self.queues = queues
         self.partitions: list[int] = []
-        self.transactions: list[str] = []
-        self.traces: list[str | None] = []
-        self.payloads: list[bytes] = []
-        self.keys: list[str | None] = []
-        self.bytes = 0
+        self.transactions = [item.transaction_id or str(uuid.uuid4()) for item in items]
+        self.traces = [item.trace_id for item in items]
+        self.payloads: list[Any] = [item.payload for item in items]
+        self.keys: list[str | None] | None = None
 
 
 class StaleQueue(Exception):
     """A queue changed since its rows were made."""
-
-
-_Request = tuple[Sequence[PushItem], Rows]
 
 
 class _Split(Exception):
@@ -70,16 +72,18 @@ class Pusher:
         self._metrics = metrics
         self._stored = stored
         self._max_batch = max_batch
-        self._batcher: Batcher[_Request, list[PushResult]] = Batcher(self._run)
+        self._look = 0
+        self._batcher: Batcher[Rows, list[PushResult]] = Batcher(self._run)
         self.drain = self._batcher.drain
 
-    async def push(self, items: Sequence[PushItem], subject: str | None) -> list[PushResult]:
-        """Store the items of one request, all or none; the answer comes after the commit."""
-        self.check(items)
+    async def push(self, items: Sequence[PushItem], subject: str | None, size: int = 0) -> list[PushResult]:
+        """Store the items of one request of ``size`` bytes, all or none; the answer comes after the commit."""
+        if len(items) > self._max_batch:
+            raise TooLarge(f"{len(items)} items are too many; send at most {self._max_batch} in one request")
         for _ in range(ATTEMPTS):
             rows = await self.prepare(items, subject)
             try:
-                return await self._batcher.submit((items, rows), rows.bytes)
+                return await self._batcher.submit(rows, size + len(items) * ROW_BYTES)
             except StaleQueue:
                 self.forget(rows)
         raise Unavailable("the queue keeps changing; try again")
@@ -89,145 +93,138 @@ class Pusher:
         for name in rows.queues:
             self._directory.drop(name)
 
-    def check(self, items: Sequence[PushItem]) -> None:
-        if len(items) > self._max_batch:
-            raise TooLarge(f"{len(items)} items are too many; send at most {self._max_batch} in one request")
-
     async def prepare(self, items: Sequence[PushItem], subject: str | None) -> Rows:
         """Look up (and make) queues and partitions, and lay the items out as columns."""
-        missing: dict[str, set[str]] = {}
-        for item in items:
-            queue = self._directory.cached(item.queue)
-            if queue is None or item.partition not in queue.partitions:
-                missing.setdefault(item.queue, set()).add(item.partition)
-        for name, partitions in missing.items():
-            await self._directory.ensure(name, sorted(partitions))
+        queues: dict[str, Queue] = {}
+        for name in {item.queue for item in items}:
+            queue = self._directory.cached(name)
+            if queue is None or any(i.partition not in queue.partitions for i in items if i.queue == name):
+                partitions = sorted({item.partition for item in items if item.queue == name})
+                queue = await self._directory.ensure(name, partitions)
+            queues[name] = queue
+        rows = Rows(items, subject, queues)
+        rows.partitions = [queues[item.queue].partitions[item.partition] for item in items]
+        if any(queue.options.encryption_enabled for queue in queues.values()):
+            self._encrypt(rows)
+        return rows
 
-        rows = Rows(subject)
-        queues = rows.queues
-        for item in items:
-            known = queues.get(item.queue) or self._directory.cached(item.queue)
-            if known is None or item.partition not in known.partitions:
-                # Dropped while another queue was looked up: once more, this one alone.
-                known = await self._directory.ensure(item.queue, [item.partition])
-            queues[item.queue] = known
-            key: str | None = None
-            payload = bytes(item.payload)
-            if known.options.encryption_enabled:
+    def _encrypt(self, rows: Rows) -> None:
+        rows.keys = [None] * len(rows.items)
+        for at, item in enumerate(rows.items):
+            if rows.queues[item.queue].options.encryption_enabled:
                 if self._keyring is None:
                     raise Unavailable(
                         f"queue {item.queue} is encrypted, this broker has no key; set QUEEN_ENCRYPTION_KEYS"
                     )
-                key, payload = self._keyring.encrypt(payload)
-            rows.partitions.append(known.partitions[item.partition])
-            rows.transactions.append(item.transaction_id or str(uuid.uuid4()))
-            rows.traces.append(item.trace_id)
-            rows.payloads.append(payload)
-            rows.keys.append(key)
-            rows.bytes += len(payload) + ROW_BYTES
-        return rows
+                rows.keys[at], rows.payloads[at] = self._keyring.encrypt(bytes(item.payload))
 
-    async def _run(self, batch: list[_Request]) -> list[list[PushResult] | BaseException]:
+    async def _run(self, batch: list[Rows]) -> list[list[PushResult] | BaseException]:
         started = perf_counter()
         try:
             results = await self.store(batch, self._database.hot)
         except _Split:
             return [await self._alone(request) for request in batch]
-        self._metrics.batch("push", sum(len(items) for items, _ in batch), perf_counter() - started)
+        self._metrics.batch("push", sum(len(rows.items) for rows in batch), perf_counter() - started)
         self.announce(batch, results)
         return [*results]
 
-    async def _alone(self, request: _Request) -> list[PushResult] | BaseException:
+    async def _alone(self, request: Rows) -> list[PushResult] | BaseException:
         try:
             return (await self._run([request]))[0]
         except Exception as error:  # noqa: BLE001 - it is this request's answer
             return error
 
-    def announce(self, batch: Sequence[_Request], results: Sequence[Sequence[PushResult]]) -> None:
+    def announce(self, batch: Sequence[Rows], results: Sequence[Sequence[PushResult]]) -> None:
         """It is committed: count it, and wake who waits for it."""
         touched: dict[str, set[str]] = {}
-        for (items, _), answers in zip(batch, results, strict=True):
-            for item, answer in zip(items, answers, strict=True):
-                touched.setdefault(item.queue, set()).add(item.partition)
-                self._metrics.pushed(item.queue, answer.status == "duplicate")
+        for rows, answers in zip(batch, results, strict=True):
+            for name in rows.queues:
+                one = len(rows.queues) == 1
+                stored = [a.status for a in answers if one or a.queueName == name]
+                repeats = stored.count("duplicate")
+                self._metrics.pushed(name, len(stored) - repeats, repeats)
+                names = {item.partition for item in rows.items if one or item.queue == name}
+                touched.setdefault(name, set()).update(names)
         self._stored(touched)
 
-    async def store(self, requests: Sequence[_Request], fetch: Fetch) -> list[list[PushResult]]:
+    async def store(self, batch: Sequence[Rows], fetch: Fetch) -> list[list[PushResult]]:
         """Run the statement for some requests; one list of results each."""
         queues: dict[int, int] = {}
         touched: dict[int, int] = {}  # partition → its place among the touched, from 1
-        counts: list[int] = []  # rows so far in each touched partition
-        partitions: list[int] = []
+        counts = [0]  # rows so far in each touched partition
+        places: list[int] = []
         ranks: list[int] = []
-        transactions: list[str] = []
-        traces: list[str | None] = []
-        payloads: list[bytes] = []
-        keys: list[str | None] = []
-        subjects: list[str | None] = []
-        places: dict[tuple[int, str], int] = {}  # (partition, transaction) → its row, from 1
-        for _, rows in requests:
+        for rows in batch:
             for queue in rows.queues.values():
                 queues[queue.id] = queue.version
-            for at, pair in enumerate(zip(rows.partitions, rows.transactions, strict=True)):
-                if pair in places:
-                    continue
-                place = touched.get(pair[0])
+            for partition in rows.partitions:
+                place = touched.get(partition)
                 if place is None:
-                    place = touched[pair[0]] = len(touched) + 1
+                    place = touched[partition] = len(counts)
                     counts.append(0)
-                counts[place - 1] += 1
-                partitions.append(place)
-                ranks.append(counts[place - 1])
-                transactions.append(pair[1])
-                traces.append(rows.traces[at])
-                payloads.append(rows.payloads[at])
-                keys.append(rows.keys[at])
-                subjects.append(rows.subject)
-                places[pair] = len(partitions)
-
+                rank = counts[place] = counts[place] + 1
+                places.append(place)
+                ranks.append(rank)
+        ids = sorted(queues)
         found = await fetch(
-            STATEMENT, list(queues), list(queues.values()), list(touched), partitions, ranks, transactions,
-            traces, payloads, keys, subjects, len(requests), self._database.now(),
-        )  # fmt: skip
+            STATEMENT,
+            ids,
+            [queues[id] for id in ids],
+            sorted({partition % STRIPES for partition in touched}),
+            list(touched),
+            places,
+            ranks,
+            [transaction for rows in batch for transaction in rows.transactions],
+            [payload for rows in batch for payload in rows.payloads],
+            _column([rows.traces for rows in batch]),
+            _column([rows.keys or [None] * len(rows.items) for rows in batch]),
+            _column([[rows.subject] * len(rows.items) for rows in batch]),
+            len(batch),
+            self._look > 0,
+            self._database.now(),
+        )
         status, base, duplicate_rows, duplicate_ids = found[0]
         if status == "stale":
             raise StaleQueue
         if status == "split":
             raise _Split
         if status == "full":
-            names = sorted({name for _, rows in requests for name in rows.queues})
+            names = sorted({name for rows in batch for name in rows.queues})
             raise QueueFull(
                 f"queue {', '.join(names)} is full (maxSize); nothing was stored. Consume, or raise maxSize."
             )
-        duplicates = dict(zip(duplicate_rows or (), duplicate_ids or (), strict=True))
-        seen: set[int] = set()
-        return [_results(items, rows, places, base, duplicates, seen) for items, rows in requests]
+        self._look = max(0, self._look - 1)
+        duplicates: dict[int, int] = {}
+        if duplicate_rows:
+            self._look = LOOK
+            duplicates = dict(zip(duplicate_rows, duplicate_ids, strict=True))
+        results: list[list[PushResult]] = []
+        first = base + 1
+        for rows in batch:
+            results.append(_results(rows, first, base, duplicates))
+            first += len(rows.items)
+        return results
 
 
-def _results(
-    items: Sequence[PushItem],
-    rows: Rows,
-    places: dict[tuple[int, str], int],
-    base: int,
-    duplicates: dict[int, int],
-    seen: set[int],
-) -> list[PushResult]:
-    results = []
-    for index, item in enumerate(items):
-        partition, transaction = rows.partitions[index], rows.transactions[index]
-        place = places[partition, transaction]
-        first = duplicates.get(place)
-        repeated = first is not None or place in seen
-        seen.add(place)
-        results.append(
-            PushResult(
-                index,
-                transaction,
-                str(base + place if first is None else first),
-                str(partition),
-                item.trace_id,
-                item.queue,
-                "duplicate" if repeated else "queued",
-            )
+def _column(parts: list[list[Any]]) -> list[Any] | None:
+    """One column of a batch; None if it is null in every row."""
+    column = [value for part in parts for value in part]
+    return column if any(value is not None for value in column) else None
+
+
+def _results(rows: Rows, first: int, base: int, duplicates: dict[int, int]) -> list[PushResult]:
+    """What to answer for rows whose ids start at ``first``."""
+    results = [
+        PushResult(
+            index, transaction, str(first + index), str(partition), item.trace_id, item.queue, "queued"
         )
+        for index, (item, transaction, partition) in enumerate(
+            zip(rows.items, rows.transactions, rows.partitions, strict=True)
+        )
+    ]
+    if duplicates:
+        for index, result in enumerate(results):
+            known = duplicates.get(first + index - base)
+            if known is not None:
+                result.message_id, result.status = str(known), "duplicate"
     return results

@@ -94,7 +94,8 @@ async def configure(call: Call) -> Response:
 )
 async def push(call: Call) -> Response:
     """Store messages; the answer comes when they are committed."""
-    results = await call.broker.pusher.push(call.body.items, call.request.subject)
+    request = call.request
+    results = await call.broker.pusher.push(call.body.items, request.subject, len(request.body))
     return Response(201, msgspec.json.encode(results))
 
 
@@ -230,7 +231,7 @@ async def transaction(call: Call) -> Response:
         # The push first: it waits for locks, and nothing that waits may hold a cursor.
         pushed: list[PushResult] = []
         if items:
-            pushed = (await broker.pusher.store([(items, rows)], connection.fetch))[0]
+            pushed = (await broker.pusher.store([rows], connection.fetch))[0]
         if leases:
             held = await connection.fetchval(
                 "select count(distinct lease_id) from queen.cursors where lease_id = any($1) "
@@ -262,7 +263,7 @@ async def transaction(call: Call) -> Response:
     else:
         raise Unavailable("a queue keeps changing; try again")
     if items:
-        broker.pusher.announce([(items, rows)], [pushed])
+        broker.pusher.announce([rows], [pushed])
     if acks:
         broker.acker.announce([(acks, None)], [acked])
     return reply(TransactionResult(identity, True, _in_order(body, pushed, acked)))

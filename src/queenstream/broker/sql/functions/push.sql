@@ -3,74 +3,53 @@
 --   (72002, partition % 1024)  exclusive for a push, to the commit: order of ids = order of commits
 -- Neither a pop nor an ack waits for them; only a group's very first pop does, which makes its cursors.
 
--- Store a batch. p_touched are the partitions, each once; a row names its partition by its place there (from 1)
--- and its rank among the batch's rows of that partition. The rows are distinct by (partition, transaction).
--- status is
+-- Store a batch. p_queues, p_stripes (partition % 1024) and p_touched (partitions) hold each value once, the first
+-- two in rising order; a row names its partition by its place in p_touched (from 1) and its rank among the batch's
+-- rows of that partition. Columns that are null in every row may be null themselves. status is
 --   ok     stored; row n (from 1) has the id base + n, unless it is among duplicate_rows
 --   stale  a queue was changed or deleted since the caller looked: look again
 --   split  a queue with maxSize is among several requests: send them one by one
 --   full   the queue's maxSize would be passed: nothing is stored
+-- Repeated transactions are rare, so a batch is stored without looking for them, unless p_look says that there
+-- were some lately; if the unique index objects, it is looked and stored again.
 create or replace function queen.push(
-    p_queues integer[], p_versions integer[],
-    p_touched bigint[], p_places integer[], p_ranks integer[], p_transactions text[], p_traces text[],
-    p_payloads bytea[], p_keys text[], p_subjects text[],
-    p_requests integer, p_now timestamptz default null,
+    p_queues integer[], p_versions integer[], p_stripes integer[],
+    p_touched bigint[], p_places integer[], p_ranks integer[], p_transactions text[], p_payloads bytea[],
+    p_traces text[], p_keys text[], p_subjects text[],
+    p_requests integer, p_look boolean, p_now timestamptz default null,
     out status text, out base bigint, out duplicate_rows integer[], out duplicate_ids bigint[]
 ) language plpgsql as $$
 declare
+    v_lock integer;
     v_now timestamptz;
+    v_stale boolean;
+    v_limited boolean;
     v_existing bigint[];                -- the id under which a row is stored already
-    v_repeats boolean;
     v_seqs bigint[];                    -- the last seq and time of each partition
     v_times timestamptz[];
     v_stored bigint[] := p_touched;     -- the partitions that have something new
 begin
-    perform pg_advisory_xact_lock_shared(72001, q)
-    from (select distinct q from unnest(p_queues) q order by q) queues;
-    perform pg_advisory_xact_lock(72002, stripe)
-    from (select distinct (p % 1024)::integer as stripe from unnest(p_touched) p order by stripe) stripes;
+    foreach v_lock in array p_queues loop
+        if pg_advisory_xact_lock_shared(72001, v_lock) is null then end if;
+    end loop;
+    foreach v_lock in array p_stripes loop
+        if pg_advisory_xact_lock(72002, v_lock) is null then end if;
+    end loop;
 
-    if exists (
-        select from unnest(p_queues, p_versions) as known (id, version)
-        left join queen.queues q on q.id = known.id
-        where q.version is distinct from known.version
-    ) then
+    select bool_or(q.version is distinct from known.version), bool_or(q.max_size > 0)
+    into v_stale, v_limited
+    from unnest(p_queues, p_versions) as known (id, version)
+    left join queen.queues q on q.id = known.id;
+    if v_stale then
         status := 'stale';
         return;
-    end if;
-
-    -- Under the partition's lock nobody else can store the same transaction: look first, then insert.
-    v_existing := array(
-        select (select m.id from queen.messages m
-                where m.partition_id = p_touched[row.place] and m.transaction_id = row.transaction_id)
-        from unnest(p_places, p_transactions) as row (place, transaction_id));
-    v_repeats := array_remove(v_existing, null) <> '{}';
-
-    if exists (select from queen.queues q where q.id = any (p_queues) and q.max_size > 0) then
-        if p_requests > 1 then
-            status := 'split';
-            return;
-        end if;
-        perform pg_advisory_xact_lock(72003, q)
-        from (select distinct q from unnest(p_queues) q order by q) queues;
-        if exists (
-            select from queen.queues q
-            where q.id = any (p_queues) and q.max_size > 0
-              and queen.depth(q.id) + (
-                  select count(*)
-                  from unnest(p_places, v_existing) as row (place, existing)
-                  join queen.partitions p on p.id = p_touched[row.place]
-                  where p.queue_id = q.id and row.existing is null
-              ) > q.max_size
-        ) and array_position(v_existing, null) is not null then
-            status := 'full';
-            return;
-        end if;
+    elsif v_limited and p_requests > 1 then
+        status := 'split';
+        return;
     end if;
 
     v_now := coalesce(p_now, clock_timestamp());
     base := nextval('queen.batches') << 16;
-
     select array_agg(seq), array_agg(created_at) into v_seqs, v_times
     from (
         select coalesce(last.seq, (select base_seq from queen.partitions where id = t.id)) as seq,
@@ -81,22 +60,43 @@ begin
             where m.partition_id = t.id order by m.id desc limit 1
         ) last on true
     ) tail;
-    if v_repeats then
-        p_ranks := array(
-            select count(*) filter (where existing is null) over (partition by place order by n)
-            from unnest(p_places, v_existing) with ordinality as row (place, existing, n) order by n);
-        v_stored := array(
-            select distinct p_touched[row.place] from unnest(p_places, v_existing) as row (place, existing)
-            where existing is null);
-    end if;
 
-    insert into queen.messages
-        (partition_id, id, seq, created_at, key_id, transaction_id, trace_id, producer_sub, payload)
-    select p_touched[row.place], base + row.n, v_seqs[row.place] + row.rank, v_times[row.place],
-        row.key_id, row.transaction_id, row.trace_id, row.subject, row.payload
-    from unnest(p_places, p_ranks, p_transactions, p_traces, p_payloads, p_keys, p_subjects, v_existing)
-        with ordinality as row (place, rank, transaction_id, trace_id, payload, key_id, subject, existing, n)
-    where row.existing is null;
+    p_look := p_look or v_limited;
+    loop
+        if p_look then
+            v_existing := queen.stored_already(p_touched, p_places, p_transactions, base);
+            if v_limited and queen.is_full(p_queues, p_touched, p_places, v_existing) then
+                status := 'full';
+                return;
+            end if;
+            if array_remove(v_existing, null) <> '{}' then
+                select array_agg(n), array_agg(existing) into duplicate_rows, duplicate_ids
+                from unnest(v_existing) with ordinality as row (existing, n)
+                where existing is not null;
+                p_ranks := array(
+                    select count(*) filter (where existing is null) over (partition by place order by n)
+                    from unnest(p_places, v_existing) with ordinality as row (place, existing, n) order by n);
+                v_stored := array(
+                    select distinct p_touched[row.place] from unnest(p_places, v_existing) as row (place, existing)
+                    where existing is null);
+            end if;
+        end if;
+        begin
+            insert into queen.messages
+                (partition_id, id, seq, created_at, key_id, transaction_id, trace_id, producer_sub, payload)
+            select p_touched[row.place], base + row.n, v_seqs[row.place] + row.rank, v_times[row.place],
+                row.key_id, row.transaction_id, row.trace_id, row.subject, row.payload
+            from unnest(p_places, p_ranks, p_transactions, p_traces, p_payloads, p_keys, p_subjects, v_existing)
+                with ordinality as row (place, rank, transaction_id, trace_id, payload, key_id, subject, existing, n)
+            where row.existing is null;
+            exit;
+        exception when unique_violation then
+            if p_look then
+                raise;
+            end if;
+            p_look := true;
+        end;
+    end loop;
 
     -- A cursor that waits for something else already (a delay, a retry) waits no shorter for this push.
     update queen.cursors c
@@ -107,13 +107,47 @@ begin
     from queen.queues q
     where c.partition_id = any (v_stored) and q.id = c.queue_id
       and (c.ready_at is null or (q.window_buffer_seconds > 0 and c.lease_id is null));
-
     status := 'ok';
-    if v_repeats then
-        select array_agg(n), array_agg(existing) into duplicate_rows, duplicate_ids
-        from unnest(v_existing) with ordinality as row (existing, n)
-        where existing is not null;
-    end if;
+end $$;
+
+-- For each row of a batch the id under which its transaction is stored already, or will be by an earlier row of
+-- the batch; null for what is new. Under the partition's lock nobody else can store it meanwhile.
+create or replace function queen.stored_already(
+    p_touched bigint[], p_places integer[], p_transactions text[], p_base bigint
+) returns bigint[] language sql volatile as $$
+    select array_agg(coalesce(stored, case when first < n then coalesce(first_stored, p_base + first) end) order by n)
+    from (
+        select n, stored, first_value(n) over same as first, first_value(stored) over same as first_stored
+        from (
+            select row.n, row.place, row.transaction_id, (
+                select m.id from queen.messages m
+                where m.partition_id = p_touched[row.place] and m.transaction_id = row.transaction_id) as stored
+            from unnest(p_places, p_transactions) with ordinality as row (place, transaction_id, n)
+        ) looked
+        window same as (partition by place, transaction_id order by n)
+    ) numbered
+$$;
+
+-- Whether the rows that are new would pass the maxSize of their queue.
+create or replace function queen.is_full(
+    p_queues integer[], p_touched bigint[], p_places integer[], p_existing bigint[]
+) returns boolean language plpgsql as $$
+declare
+    v_lock integer;
+begin
+    foreach v_lock in array p_queues loop       -- one at a time: two that fit alone may not fit together
+        if pg_advisory_xact_lock(72003, v_lock) is null then end if;
+    end loop;
+    return exists (
+        select from queen.queues q
+        cross join lateral (
+            select count(*) as rows
+            from unnest(p_places, p_existing) as row (place, existing)
+            join queen.partitions p on p.id = p_touched[row.place]
+            where p.queue_id = q.id and row.existing is null
+        ) new
+        where q.id = any (p_queues) and q.max_size > 0 and new.rows > 0
+          and queen.depth(q.id) + new.rows > q.max_size);
 end $$;
 
 -- How many messages wait in a queue: for its slowest group, or in all when it has none.
