@@ -88,6 +88,6 @@ async def test_what_waits_is_bounded() -> None:
     with pytest.raises(Unavailable):
         batcher.submit(3, 1)
     recorder.gate.set()
-    assert await asyncio.gather(first, second) == [2, 4]
+    assert (await first, await second) == (2, 4)
     await batcher.drain()
     assert await batcher.submit(3, 100) == 6

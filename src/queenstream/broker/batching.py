@@ -22,7 +22,7 @@ ROW_BYTES = 256  # what a row costs beside its payload
 class Batcher(Generic[R, A]):
     """Collects requests and runs them in batches on a few lanes.
 
-    A second lane starts only when ``lane_bytes`` are pending: below that, one larger batch is cheaper than two.
+    A second lane starts only when ``lane_bytes`` are pending: below that, one batch is cheaper than two.
     ``run`` takes the requests of a batch and gives one answer each; an exception among the answers goes
     to that request, an exception raised goes to all of them.
     """

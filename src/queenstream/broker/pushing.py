@@ -77,7 +77,7 @@ class Pusher:
         self.drain = self._batcher.drain
 
     async def push(self, items: Sequence[PushItem], subject: str | None, size: int = 0) -> list[PushResult]:
-        """Store the items of one request of ``size`` bytes, all or none; the answer comes after the commit."""
+        """Store the items of a request of ``size`` bytes, all or none; the answer comes after the commit."""
         if len(items) > self._max_batch:
             raise TooLarge(f"{len(items)} items are too many; send at most {self._max_batch} in one request")
         for _ in range(ATTEMPTS):
