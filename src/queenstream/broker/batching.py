@@ -44,9 +44,7 @@ class Batcher(Generic[R, A]):
         self._pending: deque[tuple[R, int, asyncio.Future[A]]] = deque()
         self._pending_bytes = 0
         self._lanes: set[asyncio.Task[None]] = set()
-        self._running = (
-            0  # not len(_lanes): a task leaves that set a moment after its last look at what is pending
-        )
+        self._running = 0  # not len(_lanes): a task leaves that a moment after its last look
 
     def __len__(self) -> int:
         return len(self._pending)

@@ -6,7 +6,6 @@ queue never stands in the way of a message.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -16,11 +15,13 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from queenstream.broker import sql
+from queenstream.broker.pool import Connection, Pool
 from queenstream.errors import DatabaseUnusable, Unavailable
 
 log = logging.getLogger(__name__)
 
 OLDEST_SERVER = 150_000
+ATTEMPTS = 5  # at a statement that lost to another
 T = TypeVar("T")
 
 _AWAY = (
@@ -64,35 +65,25 @@ class Database:
     ) -> None:
         self.url = url
         self.now: Callable[[], datetime | None] = clock or (lambda: None)
-        self._connections = connections
-        self._hot: asyncpg.Pool[asyncpg.Record] | None = None
-        self._admin: asyncpg.Pool[asyncpg.Record] | None = None
+        self._hot = Pool(lambda: self._connect(_HOT, statement_seconds=30), connections)
+        self._admin = Pool(lambda: self._connect({}, statement_seconds=60), 3)
+        self._opened = False
 
     async def open(self) -> None:
-        """Connect, check the server, bring the schema up to date."""
+        """Check the server, bring the schema up to date."""
         await prepare(self.url)
-        self._hot = await self._pool(self._connections, _HOT, statement_seconds=30)
-        self._admin = await self._pool(3, {}, statement_seconds=60)
+        self._opened = True
 
     async def close(self) -> None:
-        for pool in (self._hot, self._admin):
-            if pool is not None:
-                try:
-                    await asyncio.wait_for(pool.close(), 10)
-                except (TimeoutError, *_AWAY):
-                    pool.terminate()
+        self._opened = False
+        await self._hot.close()
+        await self._admin.close()
 
-    async def _pool(
-        self, size: int, settings: dict[str, str], *, statement_seconds: int
-    ) -> asyncpg.Pool[asyncpg.Record]:
-        return await asyncpg.create_pool(
+    async def _connect(self, settings: dict[str, str], *, statement_seconds: int) -> Connection:
+        return await asyncpg.connect(
             self.url,
-            min_size=1,
-            max_size=size,
-            max_inactive_connection_lifetime=300,
-            command_timeout=statement_seconds + 5,
             timeout=10,
-            reset=_keep,
+            command_timeout=statement_seconds + 5,
             server_settings={
                 **_COMMON,
                 **settings,
@@ -127,43 +118,33 @@ class Database:
             return False
         return True
 
-    async def run(
-        self,
-        pool: asyncpg.Pool[asyncpg.Record] | None,
-        work: Callable[[Any], Awaitable[T]],
-        *,
-        quiet: bool = False,
-    ) -> T:
-        if pool is None:
-            raise Unavailable("the broker is starting; try again in a moment")
-        for attempt in range(5):
+    async def run(self, pool: Pool, work: Callable[[Any], Awaitable[T]], *, quiet: bool = False) -> T:
+        if not self._opened:
+            raise Unavailable("the broker is starting or stopping; try again in a moment")
+        for _ in range(ATTEMPTS):
             try:
-                async with pool.acquire(timeout=10) as connection:
+                connection = await pool.acquire()
+                try:
                     return await work(connection)
+                finally:
+                    pool.release(connection)
             except _AGAIN:
-                if attempt == 4:
-                    raise Unavailable("too many conflicts in the database; try again") from None
+                continue
             except asyncpg.DiskFullError:
                 raise Unavailable("the database's disk is full; nothing was stored. Free space.") from None
             except _AWAY as error:
                 if not quiet:
                     log.warning("database: %s: %s", type(error).__name__, error)
                 raise Unavailable("the database is away; try again in a moment") from None
-        raise AssertionError("unreachable")
+        raise Unavailable("too many conflicts in the database; try again")
 
     @property
     def usage(self) -> tuple[int, int]:
         """How many hot connections are busy, and how many there may be."""
-        if self._hot is None:
-            return 0, self._connections
-        return self._hot.get_size() - self._hot.get_idle_size(), self._hot.get_max_size()
+        return self._hot.busy, self._hot.size
 
 
-async def _keep(connection: Any) -> None:
-    """Nothing to reset: no statement of ours changes a session."""
-
-
-async def connect(url: str, **settings: str) -> asyncpg.Connection[asyncpg.Record]:
+async def connect(url: str, **settings: str) -> Connection:
     """One connection outside the pools; a failure is one line that says what to do."""
     place = _place(url)
     try:
