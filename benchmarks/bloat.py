@@ -82,7 +82,8 @@ def run(out: report.Report, options: argparse.Namespace) -> None:
     early = max((s[3] for s in samples[third : 2 * third]), default=0.0)
     late = max((s[3] for s in samples[2 * third :]), default=0.0)
     out.figures = {
-        "pushed": pushed.count, "delivered": popped.count, "refused": popped.errors, "messages_mb": [s[3] for s in samples],
+        "pushed": pushed.count, "delivered": popped.count, "refused": popped.errors,
+        "messages_mb": [s[3] for s in samples],
         "cursors_mb": [s[5] for s in samples], "dead_messages": [s[2] for s in samples],
         "dead_cursors": [s[4] for s in samples],
     }  # fmt: skip
