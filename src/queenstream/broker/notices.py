@@ -8,6 +8,7 @@ that they speak of (a NOTIFY holds a global lock to its commit) and are put toge
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -25,6 +26,15 @@ CHANNEL = "queenstream"
 MOST_BYTES = 5_000  # PostgreSQL takes less than 8000; one more name still fits
 SPACING_SECONDS = 0.005
 RETRY_SECONDS = 1.0
+LOOK_SECONDS = 10.0  # how often a broker with nothing to say looks whether it is alone
+
+# Each broker holds a lock that says it is there; who comes says hello, so the others know at once.
+_JOIN = "select pg_advisory_lock_shared(72005, 1)"
+_ALONE = (
+    "select count(*) <= 1 from pg_locks l join pg_database d on d.oid = l.database "
+    "where d.datname = current_database() and l.locktype = 'advisory' and l.classid = 72005"
+)
+_SEND = "select pg_notify($1, $2)"
 
 
 class Notice(msgspec.Struct, omit_defaults=True, array_like=True):
@@ -49,6 +59,7 @@ class Notices:
         self._ready: set[str] = set()
         self._changed: set[str] = set()
         self._settings = False
+        self.alone = False  # no other broker lives: nobody to tell what is ready
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -68,6 +79,8 @@ class Notices:
 
     def ready(self, queues: Iterable[str]) -> None:
         """These queues have something to deliver."""
+        if self.alone:
+            return
         self._ready.update(queues)
         self._wanted.set()
 
@@ -84,7 +97,10 @@ class Notices:
     async def _connect(self) -> None:
         # The notice itself need not be on the disk.
         connection = await connect(self._url, synchronous_commit="off")
+        await connection.execute(_JOIN)
         await connection.add_listener(CHANNEL, self._on_notice)
+        await connection.execute(_SEND, CHANNEL, msgspec.json.encode(Notice(self._me)).decode())  # hello
+        self.alone = await connection.fetchval(_ALONE)
         connection.add_termination_listener(lambda _connection: self._wanted.set())
         self._connection = connection
 
@@ -95,11 +111,13 @@ class Notices:
             log.warning("a notice that is none of ours on %s", CHANNEL)
             return
         if notice.sender != self._me:
+            self.alone = False
             self._received(notice)
 
     async def _run(self) -> None:
         while True:
-            await self._wanted.wait()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wanted.wait(), LOOK_SECONDS)
             self._wanted.clear()
             pending = self._take()
             try:
@@ -109,8 +127,10 @@ class Notices:
                 assert self._connection is not None
                 for notice in pending:
                     await self._connection.execute(
-                        "select pg_notify($1, $2)", CHANNEL, msgspec.json.encode(notice).decode(), timeout=10
+                        _SEND, CHANNEL, msgspec.json.encode(notice).decode(), timeout=10
                     )
+                if not pending:
+                    self.alone = await self._connection.fetchval(_ALONE, timeout=10)
                 await asyncio.sleep(SPACING_SECONDS)
             except (
                 OSError,

@@ -1,8 +1,8 @@
 """Connections to the database, a few, handed out and given back.
 
 asyncpg's own pool wraps each connection in a proxy and takes it back in a task of its own; with nothing to
-reset that still costs 68 µs of CPU for each statement (1 µs here), more than the rest of a small batch. Nothing
-that runs on these connections changes a session, so a list does.
+reset that still costs 68 µs of CPU for each statement (1 µs here), more than the rest of a small batch.
+Nothing that runs on these connections changes a session, so a list does.
 """
 
 from __future__ import annotations

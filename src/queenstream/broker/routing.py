@@ -133,7 +133,10 @@ class Route:
         try:
             if not raw.isascii():
                 raw.decode("utf-8", "strict")
-            return self.decoder.decode(raw)
+            body = self.decoder.decode(raw)
+            if b"\\u0000" in raw and _holds_nul(body):
+                raise InvalidRequest("NUL (\\u0000) is for payloads only; leave it out of names and ids")
+            return body
         except UnicodeDecodeError as error:
             raise InvalidRequest(f"the body is not UTF-8 (byte {error.start})") from None
         except RecursionError:
@@ -142,6 +145,18 @@ class Route:
             raise InvalidRequest(f"the body does not fit: {error}") from None
         except msgspec.DecodeError as error:
             raise InvalidRequest(f"the body is not JSON: {error}") from None
+
+
+def _holds_nul(value: Any) -> bool:
+    """Whether a text in a decoded body, payloads aside, holds NUL; PostgreSQL's text cannot."""
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, msgspec.Struct):
+        # What a consumer says of its failure is taken as it is; NUL is cut out of it later.
+        return any(_holds_nul(getattr(value, name)) for name in value.__struct_fields__ if name != "error")
+    if isinstance(value, list):
+        return any(_holds_nul(item) for item in value)
+    return False
 
 
 class Routes:
@@ -210,6 +225,7 @@ class Router:
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes = tuple(routes)
         self._root = _Node()
+        self._fixed = {(route.method, route.path): route for route in self.routes if "{" not in route.path}
         for route in self.routes:
             node, names = self._root, []
             for segment in route.path.split("/")[1:]:
@@ -225,6 +241,9 @@ class Router:
 
     def match(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
         """The route for ``method`` on ``path``, and the path's parameters, decoded."""
+        known = self._fixed.get((method, path))
+        if known is not None:
+            return known, {}
         found = self._walk(self._root, path.split("/"), 1, ())
         if found is None:
             raise NotFound(f"there is no {path[:200]}; see /openapi.json for what there is")
