@@ -169,6 +169,13 @@ class Pusher:
                 rank = counts[place] = counts[place] + 1
                 places.append(place)
                 ranks.append(rank)
+        transactions = [transaction for rows in batch for transaction in rows.transactions]
+        payloads = [payload for rows in batch for payload in rows.payloads]
+        traces = _column([rows.traces for rows in batch])
+        keys = _column([rows.keys or [None] * len(rows.items) for rows in batch])
+        subjects = _column([[rows.subject] * len(rows.items) for rows in batch])
+        # Partition by partition: neighbours in the indexes are then stored one after the other.
+        order = sorted(range(len(places)), key=places.__getitem__)
         ids = sorted(queues)
         found = await fetch(
             STATEMENT,
@@ -176,13 +183,13 @@ class Pusher:
             [queues[id] for id in ids],
             sorted({partition % STRIPES for partition in touched}),
             list(touched),
-            _integers(places),
-            _integers(ranks),
-            _texts([transaction for rows in batch for transaction in rows.transactions]),
-            [payload for rows in batch for payload in rows.payloads],
-            _column([rows.traces for rows in batch]),
-            _column([rows.keys or [None] * len(rows.items) for rows in batch]),
-            _column([[rows.subject] * len(rows.items) for rows in batch]),
+            _integers([places[at] for at in order]),
+            _integers([ranks[at] for at in order]),
+            _texts([transactions[at] for at in order]),
+            [payloads[at] for at in order],
+            traces and [traces[at] for at in order],
+            keys and [keys[at] for at in order],
+            subjects and [subjects[at] for at in order],
             len(batch),
             self._look > 0,
             self._database.now(),
@@ -202,11 +209,15 @@ class Pusher:
         if duplicate_rows:
             self._look = LOOK
             duplicates = dict(zip(duplicate_rows, duplicate_ids, strict=True))
+        numbers = [0] * len(order)  # of each row, in the order of the requests
+        for number, at in enumerate(order, 1):
+            numbers[at] = number
         results: list[list[PushResult]] = []
-        first = base + 1
+        first = 0
         for rows in batch:
-            results.append(_results(rows, first, base, duplicates))
-            first += len(rows.items)
+            last = first + len(rows.items)
+            results.append(_results(rows, numbers[first:last], base, duplicates))
+            first = last
         return results
 
 
@@ -235,19 +246,17 @@ def _column(parts: list[list[Any]]) -> list[Any] | None:
     return column if any(value is not None for value in column) else None
 
 
-def _results(rows: Rows, first: int, base: int, duplicates: dict[int, int]) -> list[PushResult]:
-    """What to answer for rows whose ids start at ``first``."""
+def _results(rows: Rows, numbers: list[int], base: int, duplicates: dict[int, int]) -> list[PushResult]:
+    """What to answer for rows that were stored under these numbers."""
     results = [
-        PushResult(
-            index, transaction, str(first + index), str(partition), item.trace_id, item.queue, "queued"
-        )
-        for index, (item, transaction, partition) in enumerate(
-            zip(rows.items, rows.transactions, rows.partitions, strict=True)
+        PushResult(index, name, str(base + number), str(partition), item.trace_id, item.queue, "queued")
+        for index, (item, name, partition, number) in enumerate(
+            zip(rows.items, rows.transactions, rows.partitions, numbers, strict=True)
         )
     ]
     if duplicates:
-        for index, result in enumerate(results):
-            known = duplicates.get(first + index - base)
+        for number, result in zip(numbers, results, strict=True):
+            known = duplicates.get(number)
             if known is not None:
                 result.message_id, result.status = str(known), "duplicate"
     return results
