@@ -12,6 +12,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import repeat
 from time import perf_counter
 from typing import Any
 
@@ -315,34 +316,29 @@ class Popper:
         lease = None if waiter.auto_ack else str(waiter.lease)
         messages: list[Message] = []
         for row in claimed:
-            queue, partition, partition_id = (
-                row["queue_name"],
-                row["partition_name"],
-                str(row["partition_id"]),
-            )
-            traces, keys, subjects = row["traces"], row["keys"], row["subjects"]
-            transactions, payloads = row["transactions"], row["payloads"]
-            created, tries = row["created"], row["tries"]
-            for at, id in enumerate(row["ids"]):
-                payload = payloads[at]
-                if keys is not None and keys[at] is not None:
-                    payload = self._decrypt(keys[at], payload)
-                messages.append(
-                    Message(
-                        str(id),
-                        transactions[at],
-                        traces[at] if traces is not None else None,
-                        Raw(payload),
-                        subjects[at] if subjects is not None else None,
-                        created[at],
-                        partition_id,
-                        partition,
-                        lease,
-                        group,
-                        queue,
-                        tries[at],
-                    )
+            payloads, keys = row["payloads"], row["keys"]
+            if keys is not None:
+                payloads = [
+                    payload if key is None else self._decrypt(key, payload)
+                    for key, payload in zip(keys, payloads, strict=True)
+                ]
+            messages.extend(
+                map(  # what is null for the whole partition comes as null
+                    Message,
+                    map(str, row["ids"]),
+                    row["transactions"],
+                    row["traces"] or repeat(None),
+                    map(Raw, payloads),
+                    row["subjects"] or repeat(None),
+                    row["created"],
+                    repeat(str(row["partition_id"])),
+                    repeat(row["partition_name"]),
+                    repeat(lease),
+                    repeat(group),
+                    repeat(row["queue_name"]),
+                    row["tries"] or repeat(0),
                 )
+            )
         first = claimed[0]
         return Popped(
             True,

@@ -1,8 +1,9 @@
 -- Deliver: claim partitions that are ready, lease them, give their messages.
 
 -- Claim for several requests at once. The groups are tried in their order (the higher priority first).
--- One row for each partition claimed, then one with request = 0 and how long until more may be ready;
--- request = -1 instead: a group is gone, look again.
+-- One row for each partition claimed, then one with request = 0 and, unless all are served, how long until more
+-- may be ready; request = -1 instead: a group is gone, look again. traces, keys, subjects and tries are null when
+-- there are none.
 create or replace function queen.pop(
     p_groups integer[], p_partition bigint,
     p_leases uuid[], p_batches integer[], p_counts integer[], p_auto_acks boolean[],
@@ -23,6 +24,17 @@ declare
     v_keep integer;
     v_seqs bigint[];
     v_size bigint;
+    v_alike boolean :=                      -- each wants one partition, any, and as much of it as the others
+        p_partition is null and p_batches[1] = all (p_batches)
+        and 1 = all (p_counts) and false = all (p_auto_acks);
+    v_after timestamptz;                    -- what the group gets of this queue was created after this,
+    v_from timestamptz;                     -- not before this,
+    v_until timestamptz;                    -- and not after this
+    v_small bigint := p_max_bytes / p_batches[1];   -- no batch of such payloads passes p_max_bytes
+    v_rows tid[];                           -- the ordinary cursors claimed together
+    v_partition_ids bigint[];
+    v_acked bigint[];
+    v_served integer;
     g queen.groups;
     q queen.queues;
     c queen.cursors;
@@ -35,6 +47,60 @@ begin
             return;
         end if;
         select * into q from queen.queues where id = g.queue_id;
+        v_after := coalesce(v_now - make_interval(secs => q.horizon_seconds), '-infinity');
+        v_from := coalesce(g.subscription_from, '-infinity');
+        v_until := coalesce(v_now - make_interval(secs => nullif(q.delayed_processing_seconds, 0)), 'infinity');
+
+        -- Requests that are alike are served together from ordinary cursors. The others that were ready as long
+        -- (a lease that ran out, failed tries, big payloads, nothing to give) stay locked: the loop takes them first.
+        -- Claim and lease are two statements, so that the second sees the rows as they were locked.
+        if v_alike and q.window_buffer_seconds = 0 and q.max_wait_time_seconds = 0 then
+            select array_agg(x.ctid), array_agg(x.partition_id), array_agg(x.acked_id)
+            into v_rows, v_partition_ids, v_acked
+            from (
+                select x.ctid, x.partition_id, x.acked_id, x.lease_id, x.exceptions from queen.cursors x
+                where x.group_id = v_group and x.ready_at <= v_now
+                order by x.ready_at limit cardinality(p_leases) - v_at + 1 for update skip locked
+            ) x
+            where x.lease_id is null and not x.exceptions;
+            if v_rows is not null then
+                return query
+                update queen.cursors x
+                set ready_at = v_now + make_interval(secs => q.lease_time_seconds),
+                    acked_id = greatest(x.acked_id, f.ids[1] - 1),
+                    acked_seq = greatest(x.acked_seq, f.first_seq - 1),
+                    lease_id = p_leases[f.request], lease_to = f.ids[cardinality(f.ids)], lease_to_seq = f.last_seq,
+                    lease_count = cardinality(f.ids), leased_at = v_now
+                from (
+                    select (v_at - 1 + row_number() over ())::integer as request, c.tid, m.*
+                    from unnest(v_rows, v_partition_ids, v_acked) as c (tid, partition_id, acked_id)
+                    cross join lateral (
+                        select array_agg(x.id) as ids, min(x.seq) as first_seq, max(x.seq) as last_seq,
+                            array_agg(x.transaction_id) as transactions,
+                            case when count(x.trace_id) > 0 then array_agg(x.trace_id) end as traces,
+                            array_agg(x.payload) filter (where octet_length(x.payload) <= v_small) as payloads,
+                            case when count(x.key_id) > 0 then array_agg(x.key_id) end as keys,
+                            case when count(x.producer_sub) > 0 then array_agg(x.producer_sub) end as subjects,
+                            array_agg(x.created_at) as created
+                        from (
+                            select * from queen.messages m
+                            where m.partition_id = c.partition_id and m.id > c.acked_id
+                              and (m.group_id is null or m.group_id = v_group)
+                              and m.created_at > v_after and m.created_at >= v_from and m.created_at <= v_until
+                            order by m.id limit p_batches[1]
+                        ) x
+                        having max(octet_length(x.payload)) <= v_small
+                    ) m
+                ) f
+                where x.ctid = f.tid
+                returning f.request, q.name, x.partition_id,
+                    (select p.name from queen.partitions p where p.id = x.partition_id),
+                    f.ids, f.transactions, f.traces, f.payloads, f.keys, f.subjects, f.created,
+                    null::integer[], null::double precision;
+                get diagnostics v_served = row_count;
+                v_at := v_at + v_served;
+            end if;
+        end if;
 
         while v_at <= cardinality(p_leases) loop
             if p_partition is null then
@@ -70,16 +136,12 @@ begin
                 from (
                     select m.id, m.seq, m.transaction_id, m.trace_id, m.payload, m.key_id, m.producer_sub,
                         m.created_at, coalesce(d.tries, 0) as tries,
-                        sum(octet_length(m.payload)) over (order by m.id) as bytes
+                        sum(octet_length(m.payload)) over (order by m.id rows unbounded preceding) as bytes
                     from (
                         select * from queen.messages m
                         where m.partition_id = c.partition_id and m.id > c.acked_id
                           and (m.group_id is null or m.group_id = v_group)
-                          and (q.horizon_seconds is null
-                               or m.created_at > v_now - make_interval(secs => q.horizon_seconds))
-                          and (q.delayed_processing_seconds = 0
-                               or m.created_at <= v_now - make_interval(secs => q.delayed_processing_seconds))
-                          and (g.subscription_from is null or m.created_at >= g.subscription_from)
+                          and m.created_at > v_after and m.created_at >= v_from and m.created_at <= v_until
                           and (not c.exceptions or not exists (
                                select from queen.deliveries dead
                                where dead.partition_id = c.partition_id and dead.group_id = v_group
@@ -163,7 +225,9 @@ begin
     queue_name := null; partition_id := null; partition_name := null;
     ids := null; transactions := null; traces := null; payloads := null; keys := null; subjects := null;
     created := null; tries := null;
-    if p_partition is null then
+    if v_at > cardinality(p_leases) then
+        wait_seconds := null;
+    elsif p_partition is null then
         select extract(epoch from min(next.ready_at) - v_now) into wait_seconds
         from unnest(p_groups) as wanted (id)
         cross join lateral (
