@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from time import perf_counter
 from typing import Any
 
@@ -15,13 +16,24 @@ from queenstream.broker.wire import QUEUE_MODE, Ack, AckResult
 from queenstream.errors import TooLarge
 
 STATEMENT = (
-    "select rows, queue_name, partition_name, successes, errors, dead, again, released "
-    "from queen.ack($1, $2, $3, $4, $5, $6, $7, $8)"
+    "select unit, queue_name, partition_name, successes, errors, dead, again, released "
+    "from queen.ack($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
 )
 _NO_LEASE = uuid.UUID(int=0)  # a lease id that is none: refused by the database like any other that has ended
 
-
 _Request = tuple[Sequence[Ack], str | None]
+_kind = attrgetter("partition_id", "consumer_group", "lease_id", "status")
+
+
+class _Unit:
+    """The acks for one partition and group: where they are in the batch."""
+
+    __slots__ = ("lease", "plain", "rows")
+
+    def __init__(self, lease: uuid.UUID | None) -> None:
+        self.rows: list[int] = []
+        self.lease = lease
+        self.plain = True  # all completed, with one lease or none: the database may take them as a whole
 
 
 class Acker:
@@ -63,68 +75,124 @@ class Acker:
         strict: bool = False,
     ) -> list[list[AckResult]]:
         """Run the statement for some requests; one list of results each."""
-        partitions: list[int] = []
-        groups: list[str] = []
-        transactions: list[str] = []
-        statuses: list[str] = []
-        leases: list[uuid.UUID | None] = []
-        errors: list[str | None] = []
-        for acks, group in requests:
-            for ack in acks:
-                partitions.append(partition_number(ack.partition_id))
-                groups.append(ack.consumer_group or group or QUEUE_MODE)
-                transactions.append(ack.transaction_id)
-                statuses.append(ack.status)
-                leases.append(lease_number(ack.lease_id))
-                errors.append(None if ack.error is None else ack.error.replace("\0", ""))
+        leases: dict[str | None, uuid.UUID | None] = {}
+        units = _units(requests, leases)
+        wanted = sorted(units)  # the order in which they are locked, in every batch
+        acks = [ack for part, _ in requests for ack in part]
+        order: list[int] = []
+        ends: list[int] = []
+        for key in wanted:
+            order += units[key].rows
+            ends.append(len(order))
+        statuses: list[str] | None = None
+        each_lease: list[uuid.UUID | None] | None = None
+        errors: list[str | None] | None = None
+        if not all(unit.plain for unit in units.values()):
+            sorted_acks = [acks[row] for row in order]
+            statuses = [ack.status for ack in sorted_acks]
+            each_lease = [leases[ack.lease_id] for ack in sorted_acks]
+            errors = [ack.error and ack.error.replace("\0", "") for ack in sorted_acks]
         found = await fetch(
             STATEMENT,
-            partitions,
-            groups,
-            transactions,
+            [partition for partition, _ in wanted],
+            [group for _, group in wanted],
+            ends,
+            [units[key].plain for key in wanted],
+            [units[key].lease for key in wanted],
+            [acks[row].transaction_id for row in order],
             statuses,
-            leases,
+            each_lease,
             errors,
             strict,
             self._database.now(),
         )
-        flat: list[AckResult | None] = [None] * len(partitions)
+        places = [place for part, _ in requests for place in range(len(part))]
+        flat: list[Any] = [None] * len(acks)
         for record in found:
-            _spread(record, transactions, flat)
-
+            _spread(record, units[wanted[record[0] - 1]].rows, acks, places, flat)
         results: list[list[AckResult]] = []
         at = 0
-        for acks, _ in requests:
-            part = flat[at : at + len(acks)]
-            at += len(acks)
-            for index, result in enumerate(part):
-                if result is not None:
-                    result.index = index
-            results.append([result for result in part if result is not None])
+        for part, _ in requests:
+            results.append(flat[at : at + len(part)])
+            at += len(part)
         return results
 
     def announce(self, batch: Sequence[_Request], results: Sequence[Sequence[AckResult]]) -> None:
         """It is committed: count it, and tell whose partitions can be taken again."""
         freed: set[str] = set()
+        done: dict[str, int] = {}
         for (acks, _), answers in zip(batch, results, strict=True):
             for ack, answer in zip(acks, answers, strict=True):
-                if answer.queue_name is None:
+                queue = answer.queue_name
+                if queue is None:
                     continue
                 if answer.lease_released:
-                    freed.add(answer.queue_name)
-                if answer.success:
-                    self._metrics.acked(answer.queue_name, ack.status, answer.dlq, answer.redelivered)
+                    freed.add(queue)
+                if not answer.success:
+                    continue
+                if ack.status == "completed" and not answer.dlq and not answer.redelivered:
+                    done[queue] = done.get(queue, 0) + 1
+                else:
+                    self._metrics.acked(queue, ack.status, answer.dlq, answer.redelivered)
+        for queue, count in done.items():
+            self._metrics.queue(queue).acked += count
         if freed:
             self._freed(freed)
 
 
-def _spread(record: Any, transactions: list[str], flat: list[AckResult | None]) -> None:
-    places, queue, partition, successes, errors, dead, again, released = record
-    for place, success, error, is_dead, comes_again in zip(
-        places, successes, errors, dead, again, strict=True
-    ):
-        flat[place - 1] = AckResult(
-            0, transactions[place - 1], success, error, queue, partition, released, is_dead, comes_again
+def _units(
+    requests: Sequence[_Request], leases: dict[str | None, uuid.UUID | None]
+) -> dict[tuple[int, str], _Unit]:
+    """The units of a batch, by partition and group. ``leases`` gets every lease id that is named."""
+    units: dict[tuple[int, str], _Unit] = {}
+    at = 0
+    for acks, group in requests:
+        kinds = list(map(_kind, acks))
+        alike: dict[tuple[str, str | None, str | None, str], Iterable[int]]
+        if kinds.count(kinds[0]) == len(kinds):  # as a rule a request acks what one pop gave
+            alike = {kinds[0]: range(at, at + len(kinds))}
+        else:
+            several: dict[Any, list[int]] = {}
+            for row, kind in enumerate(kinds, at):
+                several.setdefault(kind, []).append(row)
+            alike = {**several}
+        at += len(kinds)
+        for (partition_id, consumer_group, lease_id, status), rows in alike.items():
+            if lease_id not in leases:
+                leases[lease_id] = lease_number(lease_id)
+            lease = leases[lease_id]
+            key = (partition_number(partition_id), consumer_group or group or QUEUE_MODE)
+            unit = units.get(key)
+            if unit is None:
+                unit = units[key] = _Unit(lease)
+            unit.rows.extend(rows)
+            if status != "completed" or lease != unit.lease:
+                unit.plain = False
+    for unit in units.values():
+        unit.rows.sort()  # as they were sent
+    return units
+
+
+def _spread(record: Any, rows: list[int], acks: list[Ack], places: list[int], flat: list[Any]) -> None:
+    """Lay the answer for a unit out as one result for each of its acks."""
+    _, queue, partition, successes, errors, dead, again, released = record
+    if successes is None:  # the lease is completed as a whole
+        for row in rows:
+            flat[row] = AckResult(
+                places[row], acks[row].transaction_id, True, None, queue, partition, released, False, False
+            )
+        return
+    for row, success, error, is_dead, comes_again in zip(rows, successes, errors, dead, again, strict=True):
+        flat[row] = AckResult(
+            places[row],
+            acks[row].transaction_id,
+            success,
+            error,
+            queue,
+            partition,
+            released,
+            is_dead,
+            comes_again,
         )
 
 

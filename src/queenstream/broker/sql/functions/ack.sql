@@ -1,78 +1,117 @@
--- Acknowledge. One row for each (partition, group) named; `rows` are the places in the request, from 1.
+-- Acknowledge. The broker sorts the acks into units, one for each (partition, group) named, in the order in
+-- which they are locked; unit i is p_transactions from after p_ends[i - 1] to p_ends[i]. One row for each unit;
+-- its arrays are null when everything is done and released.
+--
+-- A plain unit is all `completed`, with one lease id (p_leases) or none. p_statuses, p_row_leases and p_errors
+-- go with p_transactions; they are null when every unit is plain.
 --
 -- A cursor moves over the completed prefix only. Completions ahead of a gap are remembered while the lease
 -- lives. A failed (or retried) message ends the lease: it and all after it come again, whatever the order
 -- in the request. p_strict: the first refusal undoes the whole statement (QS001).
 create or replace function queen.ack(
-    p_partitions bigint[], p_groups text[], p_transactions text[], p_statuses text[],
-    p_leases uuid[], p_errors text[], p_strict boolean default false, p_now timestamptz default null
+    p_partitions bigint[], p_groups text[], p_ends integer[], p_plain boolean[], p_leases uuid[],
+    p_transactions text[], p_statuses text[], p_row_leases uuid[], p_errors text[],
+    p_strict boolean default false, p_now timestamptz default null
 ) returns table (
-    rows integer[], queue_name text, partition_name text, queue_id integer,
+    unit integer, queue_name text, partition_name text,
     successes boolean[], errors text[], dead boolean[], again boolean[], released boolean
 ) language plpgsql as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
-    v_partition bigint;
-    v_group text;
-    v_whole boolean;
+    v_from integer;
+    v_to integer := 0;
+    v_count integer;
+    v_queue integer;
+    v_sent text[];
+    v_leased text[];                    -- the messages that are out
+    v_whole boolean;                    -- the lease is completed as a whole
     v_ids bigint[];
+    v_statuses text[];
+    v_leases uuid[];
+    v_errors text[];
     c queen.cursors;
     q queen.queues;
     g queen.groups;
 begin
-    for v_partition, v_group in
-        select distinct p, n from unnest(p_partitions, p_groups) as wanted (p, n) order by p, n
-    loop
-        c := null; g := null; q := null;
-        queue_name := null; partition_name := null; queue_id := null; released := false;
-        select p.name, p.queue_id into partition_name, queue_id from queen.partitions p where p.id = v_partition;
+    for i in 1 .. cardinality(p_partitions) loop
+        v_from := v_to + 1;
+        v_to := p_ends[i];
+        v_count := v_to - v_from + 1;
+        unit := i;
+        queue_name := null;
+        c := null;
+        select p.name, p.queue_id into partition_name, v_queue from queen.partitions p where p.id = p_partitions[i];
         if found then
-            select * into q from queen.queues x where x.id = queue_id;
+            if q.id is distinct from v_queue then
+                select * into q from queen.queues x where x.id = v_queue;
+            end if;
             queue_name := q.name;
-            select * into g from queen.groups x where x.queue_id = q.id and x.name = v_group;
+            if g.queue_id is distinct from q.id or g.name is distinct from p_groups[i] then
+                select * into g from queen.groups x where x.queue_id = q.id and x.name = p_groups[i];
+            end if;
             select * into c from queen.cursors x
-            where x.partition_id = v_partition and x.group_id = g.id for update;
+            where x.partition_id = p_partitions[i] and x.group_id = g.id for update;
         end if;
 
-        -- In one step: where each message is, and whether the lease is completed as a whole.
-        select array_agg(n::integer), array_agg(id),
-            bool_and(id is not null and status = 'completed' and id > c.acked_id and id <= c.lease_to
-                     and (lease is null or lease = c.lease_id))
-                and count(distinct id) = c.lease_count
-        into rows, v_ids, v_whole
-        from (
-            select row.n, row.status, row.lease, (
-                select m.id from queen.messages m
-                where m.partition_id = v_partition and m.transaction_id = row.transaction_id) as id
-            from unnest(p_partitions, p_groups, p_transactions, p_statuses, p_leases) with ordinality
-                as row (partition_id, group_name, transaction_id, status, lease, n)
-            where row.partition_id = v_partition and row.group_name = v_group
-            order by row.n
-        ) item;
+        if v_count = cardinality(p_transactions) then
+            v_sent := p_transactions;
+        elsif v_count = 1 then
+            v_sent := array[p_transactions[v_to]];
+        else        -- not a slice of the array: that walks over it from its start
+            v_sent := array(select p_transactions[n] from generate_series(v_from, v_to) n);
+        end if;
 
-        if v_whole and c.lease_id is not null then
+        v_whole := false;
+        if p_plain[i] and c.lease_id is not null and c.lease_count = v_count
+           and (p_leases[i] is null or p_leases[i] = c.lease_id) then
+            v_leased := array(
+                select m.transaction_id from queen.messages m
+                where m.partition_id = c.partition_id and m.id > c.acked_id and m.id <= c.lease_to
+                  and (m.group_id is null or m.group_id = c.group_id)
+                  and (not c.exceptions or not exists (
+                       select from queen.deliveries d
+                       where d.partition_id = c.partition_id and d.group_id = c.group_id
+                         and d.message_id = m.id and d.dead))
+                order by m.id);
+            v_whole := v_leased = v_sent;
+            if not v_whole and cardinality(v_leased) = v_count then
+                v_whole := array(select t collate "C" from unnest(v_leased) t order by 1)
+                    = array(select t collate "C" from unnest(v_sent) t order by 1);
+            end if;
+        end if;
+
+        if v_whole then
             c.acked_id := c.lease_to;
             c.acked_seq := c.lease_to_seq;
-            c := queen.forget(c);
+            if c.exceptions then
+                c := queen.forget(c);
+            end if;
             c := queen.settle(c, q, g, v_now);
             update queen.cursors x
             set ready_at = c.ready_at, acked_id = c.acked_id, acked_seq = c.acked_seq, acked_at = v_now,
                 exceptions = c.exceptions, last_lease_id = c.lease_id,
                 lease_id = null, lease_to = null, lease_to_seq = null, lease_count = null, leased_at = null
             where x.partition_id = c.partition_id and x.group_id = c.group_id;
-            successes := array_fill(true, array[cardinality(rows)]);
-            errors := array_fill(null::text, array[cardinality(rows)]);
-            dead := array_fill(false, array[cardinality(rows)]);
-            again := dead;
+            successes := null; errors := null; dead := null; again := null;
             released := true;
         else
+            v_ids := array(
+                select (select m.id from queen.messages m
+                        where m.partition_id = p_partitions[i] and m.transaction_id = t)
+                from unnest(v_sent) t);
+            if p_plain[i] then
+                v_statuses := array_fill('completed'::text, array[v_count]);
+                v_leases := array_fill(p_leases[i], array[v_count]);
+                v_errors := array_fill(null::text, array[v_count]);
+            else
+                v_statuses := array(select p_statuses[n] from generate_series(v_from, v_to) n);
+                v_leases := array(select p_row_leases[n] from generate_series(v_from, v_to) n);
+                v_errors := array(select p_errors[n] from generate_series(v_from, v_to) n);
+            end if;
             select a.successes, a.errors, a.dead, a.again, a.released
             into successes, errors, dead, again, released
-            from queen.ack_some(c, q, g, v_group,
-                array(select p_transactions[r] from unnest(rows) r), v_ids,
-                array(select p_statuses[r] from unnest(rows) r), array(select p_leases[r] from unnest(rows) r),
-                array(select p_errors[r] from unnest(rows) r), v_now) a;
+            from queen.ack_some(c, q, g, p_groups[i], v_sent, v_ids, v_statuses, v_leases, v_errors, v_now) a;
             if p_strict and false = any (successes) then
                 raise exception '%', errors[array_position(successes, false)] using errcode = 'QS001';
             end if;
