@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EXPIRE_SECONDS = 3.0
-EXPIRE_MESSAGES = 2_000  # in one step; more steps follow at once while there is more
+EXPIRE_MESSAGES = 20_000  # in one step; more steps follow at once while there is more
+COMPACT_SECONDS = 2.0
+COMPACT_ROWS = 50_000  # live cursors, about 0.4 s; more would take too long while everybody waits
+COMPACT_PAUSE = 60.0  # at most, between attempts at a table that is never free
 HEARTBEAT_SECONDS = 5.0
 FORGET_SECONDS = 60.0
 
@@ -34,19 +38,24 @@ class Background:
         self._broker = broker
         self._tasks: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
+        self._compact_pause = 0.0
+        self._compact_after = 0.0
 
     def start(self) -> None:
         for name, seconds, step in (
             ("expire", EXPIRE_SECONDS, self.expire),
+            ("compact", COMPACT_SECONDS, self.compact),
             ("heartbeat", HEARTBEAT_SECONDS, self.heartbeat),
             ("forget", FORGET_SECONDS, self.forget),
         ):
             self._loops.append(asyncio.create_task(self._repeat(name, seconds, step), name=name))
 
     async def stop(self) -> None:
-        for task in self._loops:
-            task.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        loops = set(self._loops)
+        while loops:  # Python 3.11's wait_for may lose a cancellation: until it is heard
+            for task in loops:
+                task.cancel()
+            _, loops = await asyncio.wait(loops, timeout=0.5)
         while self._tasks:
             await asyncio.wait(self._tasks)
         try:
@@ -81,14 +90,35 @@ class Background:
         broker = self._broker
         while not broker.maintenance:
             rows = await broker.database.admin("expire", EXPIRE_MESSAGES, broker.database.now())
-            total = 0
             for row in rows:
                 broker.metrics.queue(row["queue_name"]).expired += row["deleted"]
-                total += row["deleted"]
+            if not rows or not rows[0]["more"]:
+                break
+            await asyncio.sleep(0.01)
+        while not broker.maintenance:
             buried = await broker.database.admin("bury_overdue", 100, broker.database.now())
-            if total < EXPIRE_MESSAGES and buried[0]["done"] < 100:
+            if buried[0]["done"] < 100:
                 return
             await asyncio.sleep(0.01)
+
+    async def compact(self) -> None:
+        """Write the cursors anew when somebody's open transaction keeps their dead versions."""
+        now = time.monotonic()
+        if self._broker.maintenance or now < self._compact_after:
+            return
+        row = (await self._broker.database.admin("compact", COMPACT_ROWS))[0]
+        if row["outcome"] == "busy":  # each attempt makes everybody wait a little: try less and less often
+            self._compact_pause = min(COMPACT_PAUSE, max(COMPACT_SECONDS, self._compact_pause * 2))
+            self._compact_after = now + self._compact_pause
+            log.debug("compact: cursors could not be locked; again in %.0f s", self._compact_pause)
+            return
+        self._compact_pause = 0.0
+        if row["outcome"] == "done":
+            log.info(
+                "compact: %d cursors written anew in %.0f ms, %d pages before, %d now; "
+                "a transaction held open somewhere keeps vacuum from it",
+                row["live"], row["seconds"] * 1000, row["pages_before"], row["pages_after"],
+            )  # fmt: skip
 
     async def heartbeat(self) -> None:
         """Say that this broker is alive, with its counters, and store what its queues counted."""

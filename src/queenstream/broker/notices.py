@@ -117,7 +117,8 @@ class Notices:
     async def _run(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wanted.wait(), LOOK_SECONDS)
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._wanted.wait()
             self._wanted.clear()
             pending = self._take()
             try:

@@ -52,7 +52,8 @@ class Pool:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
             try:
-                await asyncio.wait_for(turn, WAIT_SECONDS)
+                async with asyncio.timeout(WAIT_SECONDS):
+                    await turn
             except BaseException:
                 if turn in self._waiting:
                     self._waiting.remove(turn)

@@ -138,6 +138,7 @@ begin
     foreach v_lock in array p_queues loop       -- one at a time: two that fit alone may not fit together
         if pg_advisory_xact_lock(72003, v_lock) is null then end if;
     end loop;
+    lock table queen.cursors in row share mode;     -- what follows must not see it in the middle of queen.compact
     return exists (
         select from queen.queues q
         cross join lateral (

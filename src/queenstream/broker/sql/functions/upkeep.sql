@@ -1,94 +1,212 @@
 -- Upkeep, in small steps. One broker at a time does it; the others find the lock taken and do nothing.
 
 -- Delete what is past its time: by ttl and retention, and what every group has completed long enough ago.
--- At most p_most messages; gives what was deleted, by queue.
-create or replace function queen.expire(p_most integer, p_now timestamptz default null)
-returns table (queue_name text, deleted bigint) language plpgsql as $$
+-- At most p_most messages, and no partition is begun after p_seconds: what waits for a lock of this step waits
+-- no longer. Gives what was deleted, by queue, and whether there is more to do.
+create or replace function queen.expire(
+    p_most integer, p_now timestamptz default null, p_seconds double precision default 0.05
+) returns table (queue_name text, deleted bigint, more boolean) language plpgsql set enable_seqscan = off as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_most_partitions constant integer := 1000;
+    v_until timestamptz;
     v_left integer := p_most;
+    v_more boolean := false;
+    v_mine boolean;
     v_deleted integer;
+    v_queues integer[] := '{}';         -- one element for each partition that is due
+    v_partitions bigint[] := '{}';
+    v_expired bigint[] := '{}';
+    v_completed bigint[] := '{}';
+    v_counts jsonb := '{}';             -- queue id: deleted
+    v_due record;
     q queen.queues;
-    p record;
 begin
     if not pg_try_advisory_xact_lock(72004, 1) then
         return;
     end if;
+
+    -- First look, without a lock; a queue's turn is by chance, so that none is always the last.
     for q in
         select * from queen.queues x
         where x.horizon_seconds is not null or (x.retention_enabled and x.completed_retention_seconds > 0)
         order by random()
     loop
-        deleted := 0;
-        for p in
+        select array_agg(due.id) as ids, array_agg(due.expired) as expired, array_agg(due.completed) as completed
+        into v_due
+        from (
             select part.id,
-                greatest(
-                    case when first.created_at <= v_now - make_interval(secs => q.horizon_seconds)
-                         then queen.id_before(part.id, v_now - make_interval(secs => q.horizon_seconds)
-                                              + interval '1 microsecond') end,
-                    case when q.retention_enabled and q.completed_retention_seconds > 0
-                              and first.id <= done.acked_id
-                              and first.created_at <= v_now - make_interval(secs => q.completed_retention_seconds)
-                         then least(done.acked_id, queen.id_before(part.id,
-                              v_now - make_interval(secs => q.completed_retention_seconds)
-                              + interval '1 microsecond')) end
-                ) as last_id,
-                held.acked_id as held_after
-            from queen.partitions part
+                case when first.created_at <= expires.before
+                     then queen.id_before(part.id, expires.before + interval '1 microsecond') end as expired,
+                case when first.created_at <= completes.before and first.id <= known.acked_id
+                     then queen.id_before(part.id, completes.before + interval '1 microsecond') end as completed
+            from (select v_now - make_interval(secs => q.horizon_seconds) as before) expires
+            cross join (
+                select v_now - make_interval(secs => case when q.retention_enabled
+                    then nullif(q.completed_retention_seconds, 0) end) as before) completes
+            cross join queen.partitions part
             cross join lateral (
                 select m.id, m.created_at from queen.messages m
                 where m.partition_id = part.id order by m.id limit 1) first
             left join lateral (
-                select min(c.acked_id) as acked_id from queen.cursors c where c.partition_id = part.id) done on true
-            left join lateral (
-                -- what a live lease has out is not taken away under the consumer's hands
-                select min(c.acked_id) as acked_id from queen.cursors c
-                where c.partition_id = part.id and c.lease_id is not null and c.ready_at > v_now) held on true
+                select min(c.acked_id) as acked_id,
+                    min(c.acked_id) filter (where c.lease_id is not null and c.ready_at > v_now) as held_after
+                from queen.cursors c where c.partition_id = part.id) known on true
             where part.queue_id = q.id
-              and first.created_at <= v_now - make_interval(secs => least(
-                  q.horizon_seconds,
-                  case when q.retention_enabled then nullif(q.completed_retention_seconds, 0) end))
-        loop
-            continue when p.last_id is null;
-            v_deleted := queen.trim(p.id, least(p.last_id, coalesce(p.held_after, p.last_id)), v_left);
-            deleted := deleted + v_deleted;
-            v_left := v_left - v_deleted;
-            exit when v_left <= 0;
-        end loop;
-        if deleted > 0 then
-            queue_name := q.name;
-            return next;
+              and first.created_at <= greatest(expires.before, completes.before)
+              and (first.created_at <= expires.before or first.id <= known.acked_id)
+              and (known.held_after is null or known.held_after >= first.id)
+            limit v_most_partitions - cardinality(v_partitions)
+        ) due;
+        if v_due.ids is not null then
+            v_queues := v_queues || array_fill(q.id, array[cardinality(v_due.ids)]);
+            v_partitions := v_partitions || v_due.ids;
+            v_expired := v_expired || v_due.expired;
+            v_completed := v_completed || v_due.completed;
         end if;
-        exit when v_left <= 0;
+        v_more := cardinality(v_partitions) >= v_most_partitions;
+        exit when v_more;
     end loop;
+
+    v_until := clock_timestamp() + make_interval(secs => p_seconds);
+    for i in 1 .. cardinality(v_partitions) loop
+        if v_left <= 0 or clock_timestamp() > v_until then
+            v_more := true;
+            exit;
+        end if;
+        -- As a push: meanwhile no group comes into being or is moved. What cannot be had now is had next time.
+        if i = 1 or v_queues[i] <> v_queues[i - 1] then
+            v_mine := pg_try_advisory_xact_lock_shared(72001, v_queues[i]);
+        end if;
+        continue when not v_mine;
+        v_deleted := queen.trim(v_partitions[i], v_expired[i], v_completed[i], v_left, v_now);
+        v_left := v_left - v_deleted;
+        v_more := v_more or v_left <= 0;
+        if v_deleted > 0 then
+            v_counts := v_counts || jsonb_build_object(
+                v_queues[i], coalesce((v_counts ->> v_queues[i]::text)::bigint, 0) + v_deleted);
+        end if;
+    end loop;
+    return query
+        select x.name, counted.value::bigint, v_more
+        from jsonb_each_text(v_counts) counted
+        join queen.queues x on x.id = counted.key::integer;
 end $$;
 
--- Delete a partition's messages up to an id, at most p_most. The last one goes only while nobody pushes:
--- its seq must be kept first.
-create or replace function queen.trim(p_partition bigint, p_last bigint, p_most integer) returns integer
-language plpgsql as $$
+-- Delete a partition's messages, at most p_most: up to p_expired whoever has yet to see them, and up to p_completed
+-- as far as every group is done with them; but nothing that a live lease has out. The caller holds (72001, queue),
+-- so no cursor comes into being or moves back. Waits for no cursor.
+create or replace function queen.trim(
+    p_partition bigint, p_expired bigint, p_completed bigint, p_most integer, p_now timestamptz
+) returns integer language plpgsql as $$
 declare
+    v_last bigint;
+    v_free integer[];
     v_tail record;
     v_deleted integer;
 begin
+    select greatest(p_expired, case when p_completed is not null then least(p_completed, min(c.acked_id)) end)
+    into v_last
+    from queen.cursors c where c.partition_id = p_partition having p_expired is not null or count(*) > 0;
+    if v_last is null then
+        return 0;
+    end if;
+
+    -- A cursor that has not passed the last one may have some of them out. A pop or ack under way has its row locked
+    -- to the commit: it counts as a lease. Those that are free are locked, so that no pop begins there meanwhile.
+    v_free := array(
+        select c.group_id from queen.cursors c
+        where c.partition_id = p_partition and c.acked_id < v_last
+          and (c.lease_id is null or c.ready_at is null or c.ready_at <= p_now)
+        for update skip locked);
+    select least(v_last, min(c.acked_id)) into v_last
+    from queen.cursors c where c.partition_id = p_partition and c.group_id <> all (v_free);
+
+    -- The last message of all goes only while nobody pushes: its seq must be kept first.
     select m.id, m.seq into v_tail from queen.messages m
     where m.partition_id = p_partition order by m.id desc limit 1;
-    if v_tail.id <= p_last then
+    if v_tail.id <= v_last then
         if pg_try_advisory_xact_lock(72002, (p_partition % 1024)::integer) then
             select m.id, m.seq into v_tail from queen.messages m
             where m.partition_id = p_partition order by m.id desc limit 1;
             update queen.partitions set base_seq = greatest(base_seq, v_tail.seq) where id = p_partition;
         else
-            p_last := v_tail.id - 1;
+            v_last := v_tail.id - 1;
         end if;
     end if;
-    delete from queen.messages m
-    where m.partition_id = p_partition and m.id in (
-        select x.id from queen.messages x
-        where x.partition_id = p_partition and x.id <= p_last order by x.id limit p_most);
+
+    select coalesce(min(step.id), v_last) into v_last
+    from (
+        select m.id from queen.messages m
+        where m.partition_id = p_partition and m.id <= v_last order by m.id offset p_most - 1 limit 1) step;
+    delete from queen.messages m where m.partition_id = p_partition and m.id <= v_last;
     get diagnostics v_deleted = row_count;
     return v_deleted;
+end $$;
+
+-- Write the cursors anew when dead versions of them are many times the live ones. Vacuum cannot take them away
+-- while any session of the server holds an old transaction, and each pop and push reads past them all.
+-- outcome: null nothing to do, 'busy' the table could not be had now, 'done'. At most p_most live rows.
+--
+-- One transaction: whatever happens in the middle leaves the table as it was. Statements of ours that wait for the
+-- table take their snapshot when they have it, and see the new rows. To a snapshot that is older than the rewrite and
+-- comes to the table after it, the table is empty (TRUNCATE is not MVCC-safe). That can be a stable function of ours
+-- that counts (depth, partition_counts): one count may be too high. Nobody else reads this table, except a dump; so
+-- nothing is done while one is there. (Once it holds its locks we have no chance anyway.)
+create or replace function queen.compact(
+    p_most integer,
+    out outcome text, out live integer, out pages_before bigint, out pages_after bigint, out seconds double precision
+) language plpgsql as $$
+declare
+    v_page constant integer := current_setting('block_size')::integer;
+    v_rows_per_page constant integer := 30;     -- at the table's fillfactor
+    v_factor constant integer := 8;             -- about 20 versions of each row
+    v_slack constant integer := 32;             -- about 2,500 versions
+    v_started timestamptz;
+    v_rows queen.cursors[];
+    v_written integer;
+begin
+    -- Cheap signs first. The statistics may be late or lost, so what they suggest is counted.
+    pages_before := pg_relation_size('queen.cursors') / v_page;
+    if pages_before <= v_slack + v_factor * pg_stat_get_live_tuples('queen.cursors'::regclass) / v_rows_per_page then
+        return;
+    end if;
+    -- An older snapshot than the lock would lose rows.
+    if current_setting('transaction_isolation') <> 'read committed' or not pg_try_advisory_xact_lock(72004, 3) then
+        return;
+    end if;
+    select count(*) into live from (select from queen.cursors limit p_most + 1) counted;
+    if live > p_most or pages_before <= v_slack + v_factor * live / v_rows_per_page then
+        return;
+    end if;
+
+    perform set_config('lock_timeout', '200ms', true);
+    begin
+        lock table queen.cursors in access exclusive mode;
+    exception when lock_not_available then
+        outcome := 'busy';
+        return;
+    end;
+    v_started := clock_timestamp();
+    if exists (
+        select from pg_stat_activity a
+        where a.datname = current_database() and a.application_name like 'pg\_dump%')
+    then
+        outcome := 'busy';
+        return;
+    end if;
+    v_rows := array(select c from queen.cursors c);
+    live := cardinality(v_rows);
+    truncate queen.cursors;
+    insert into queen.cursors select * from unnest(v_rows) as row order by row.partition_id, row.group_id;
+    get diagnostics v_written = row_count;
+    if v_written <> live then
+        raise exception 'cursors: % of % rows were written', v_written, live;
+    end if;
+    pages_after := pg_relation_size('queen.cursors') / v_page;
+    seconds := extract(epoch from clock_timestamp() - v_started);
+    outcome := 'done';
 end $$;
 
 -- maxWaitTimeSeconds for groups that nobody pops for: their messages go to the dead letters all the same.

@@ -6,10 +6,13 @@ insert into queen.settings (key, value) values ($1, $2::text::jsonb)
 on conflict (key) do update set value = excluded.value, updated_at = clock_timestamp();
 
 -- name: expire
-select queue_name, deleted from queen.expire($1, $2);
+select queue_name, deleted, more from queen.expire($1, $2);
 
 -- name: bury_overdue
 select queen.bury_overdue($1, $2) as done;
+
+-- name: compact
+select outcome, live, pages_before, pages_after, seconds from queen.compact($1);
 
 -- name: forget_dead_letters
 -- Dead letters past their time go, unless the queue keeps them for good.
