@@ -16,7 +16,7 @@ from queenstream.broker.wire import QUEUE_MODE, Ack, AckResult
 from queenstream.errors import TooLarge
 
 STATEMENT = (
-    "select unit, queue_name, partition_name, successes, errors, dead, again, released "
+    "select unit, queue_name, partition_name, successes, errors, dead, again, released, ready "
     "from queen.ack($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
 )
 _NO_LEASE = uuid.UUID(int=0)  # a lease id that is none: refused by the database like any other that has ended
@@ -62,9 +62,9 @@ class Acker:
 
     async def _run(self, batch: list[_Request]) -> list[list[AckResult] | BaseException]:
         started = perf_counter()
-        results = await self.apply(batch, self._database.hot)
+        results, ready = await self.apply(batch, self._database.hot)
         self._metrics.batch("ack", sum(len(acks) for acks, _ in batch), perf_counter() - started)
-        self.announce(batch, results)
+        self.announce(batch, results, ready)
         return [*results]
 
     async def apply(
@@ -73,8 +73,8 @@ class Acker:
         fetch: Fetch,
         *,
         strict: bool = False,
-    ) -> list[list[AckResult]]:
-        """Run the statement for some requests; one list of results each."""
+    ) -> tuple[list[list[AckResult]], set[str]]:
+        """Run the statement for some requests: results for each, and the queues with more to deliver."""
         leases: dict[str | None, uuid.UUID | None] = {}
         units = _units(requests, leases)
         wanted = sorted(units)  # the order in which they are locked, in every batch
@@ -115,19 +115,18 @@ class Acker:
         for part, _ in requests:
             results.append(flat[at : at + len(part)])
             at += len(part)
-        return results
+        return results, {record["queue_name"] for record in found if record["ready"]}
 
-    def announce(self, batch: Sequence[_Request], results: Sequence[Sequence[AckResult]]) -> None:
+    def announce(
+        self, batch: Sequence[_Request], results: Sequence[Sequence[AckResult]], ready: set[str]
+    ) -> None:
         """It is committed: count it, and tell whose partitions can be taken again."""
-        freed: set[str] = set()
         done: dict[str, int] = {}
         for (acks, _), answers in zip(batch, results, strict=True):
             for ack, answer in zip(acks, answers, strict=True):
                 queue = answer.queue_name
                 if queue is None:
                     continue
-                if answer.lease_released:
-                    freed.add(queue)
                 if not answer.success:
                     continue
                 if ack.status == "completed" and not answer.dlq and not answer.redelivered:
@@ -136,8 +135,8 @@ class Acker:
                     self._metrics.acked(queue, ack.status, answer.dlq, answer.redelivered)
         for queue, count in done.items():
             self._metrics.queue(queue).acked += count
-        if freed:
-            self._freed(freed)
+        if ready:
+            self._freed(ready)
 
 
 def _units(
@@ -175,7 +174,7 @@ def _units(
 
 def _spread(record: Any, rows: list[int], acks: list[Ack], places: list[int], flat: list[Any]) -> None:
     """Lay the answer for a unit out as one result for each of its acks."""
-    _, queue, partition, successes, errors, dead, again, released = record
+    _, queue, partition, successes, errors, dead, again, released, _ = record
     if successes is None:  # the lease is completed as a whole
         for row in rows:
             flat[row] = AckResult(

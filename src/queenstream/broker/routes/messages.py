@@ -227,7 +227,7 @@ async def transaction(call: Call) -> Response:
         raise TooLarge(f"a transaction takes at most {broker.settings.max_batch} messages and acks")
     leases = [lease_number(lease) for lease in body.required_leases]
 
-    async def work(connection: Any) -> tuple[list[PushResult], list[AckResult]]:
+    async def work(connection: Any) -> tuple[list[PushResult], list[AckResult], set[str]]:
         # The push first: it waits for locks, and nothing that waits may hold a cursor.
         pushed: list[PushResult] = []
         if items:
@@ -242,15 +242,16 @@ async def transaction(call: Call) -> Response:
             if held < len(set(leases)):
                 raise _Refused("a required lease has ended; pop again")
         acked: list[AckResult] = []
+        ready: set[str] = set()
         if acks:
-            acked = (await broker.acker.apply([(acks, None)], connection.fetch, strict=True))[0]
-        return pushed, acked
+            (acked,), ready = await broker.acker.apply([(acks, None)], connection.fetch, strict=True)
+        return pushed, acked, ready
 
     identity = str(uuid.uuid4())
     for _ in range(ATTEMPTS):
         rows = await broker.pusher.prepare(items, call.request.subject)
         try:
-            pushed, acked = await broker.database.transaction(work)
+            pushed, acked, ready = await broker.database.transaction(work)
             break
         except StaleQueue:
             broker.pusher.forget(rows)
@@ -265,7 +266,7 @@ async def transaction(call: Call) -> Response:
     if items:
         broker.pusher.announce([rows], [pushed])
     if acks:
-        broker.acker.announce([(acks, None)], [acked])
+        broker.acker.announce([(acks, None)], [acked], ready)
     return reply(TransactionResult(identity, True, _in_order(body, pushed, acked)))
 
 

@@ -1,6 +1,6 @@
 -- Acknowledge. The broker sorts the acks into units, one for each (partition, group) named, in the order in
 -- which they are locked; unit i is p_transactions from after p_ends[i - 1] to p_ends[i]. One row for each unit;
--- its arrays are null when everything is done and released.
+-- its arrays are null when everything is done and released; ready: there may be something to deliver now.
 --
 -- A plain unit is all `completed`, with one lease id (p_leases) or none. p_statuses, p_row_leases and p_errors
 -- go with p_transactions; they are null when every unit is plain.
@@ -14,7 +14,7 @@ create or replace function queen.ack(
     p_strict boolean default false, p_now timestamptz default null
 ) returns table (
     unit integer, queue_name text, partition_name text,
-    successes boolean[], errors text[], dead boolean[], again boolean[], released boolean
+    successes boolean[], errors text[], dead boolean[], again boolean[], released boolean, ready boolean
 ) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -95,6 +95,7 @@ begin
             where x.partition_id = c.partition_id and x.group_id = c.group_id;
             successes := null; errors := null; dead := null; again := null;
             released := true;
+            ready := c.ready_at is not null;
         else
             v_ids := array(
                 select (select m.id from queen.messages m
@@ -112,6 +113,7 @@ begin
             select a.successes, a.errors, a.dead, a.again, a.released
             into successes, errors, dead, again, released
             from queen.ack_some(c, q, g, p_groups[i], v_sent, v_ids, v_statuses, v_leases, v_errors, v_now) a;
+            ready := released;
             if p_strict and false = any (successes) then
                 raise exception '%', errors[array_position(successes, false)] using errcode = 'QS001';
             end if;
