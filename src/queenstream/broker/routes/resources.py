@@ -309,11 +309,7 @@ async def clear_queue(call: Call) -> Response:
     """Delete the messages of a queue, or of one partition; options, groups and dead letters stay."""
     queue = await find_queue(call)
     name: str | None = call.query.partition or None
-    database = call.broker.database
-    if name is None:
-        rows = await database.admin("clear_queue", queue.id)
-    else:
-        partition = await find_partition(call, queue, name)
-        rows = await database.admin("clear_partition", queue.id, partition)
+    partition = None if name is None else await find_partition(call, queue, name)
+    rows = await call.broker.database.admin("clear_queue", queue.id, partition)
     call.broker.changed(queue.name)
     return reply(Cleared(True, queue.name, rows[0]["deleted"]))

@@ -313,27 +313,3 @@ begin
         return next;
     end loop;
 end $$;
-
--- Empty one partition, as queen.clear empties a queue.
-create or replace function queen.clear_partition(p_queue integer, p_partition bigint) returns bigint
-language plpgsql as $$
-declare
-    v_deleted bigint;
-begin
-    perform pg_advisory_xact_lock(72001, p_queue);
-    update queen.partitions p set base_seq = coalesce(
-        (select m.seq from queen.messages m where m.partition_id = p.id order by m.id desc limit 1), base_seq)
-    where p.id = p_partition and p.queue_id = p_queue;
-    if not found then
-        return 0;
-    end if;
-    delete from queen.deliveries d where d.partition_id = p_partition;
-    delete from queen.messages m where m.partition_id = p_partition;
-    get diagnostics v_deleted = row_count;
-    update queen.cursors c
-    set acked_seq = p.base_seq, ready_at = null, lease_id = null, lease_to = null, lease_to_seq = null,
-        lease_count = null, leased_at = null, last_lease_id = null, exceptions = false
-    from queen.partitions p
-    where p.id = p_partition and c.partition_id = p.id;
-    return v_deleted;
-end $$;

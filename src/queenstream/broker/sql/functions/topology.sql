@@ -203,28 +203,31 @@ begin
     return v_moved;
 end $$;
 
--- Empty a queue; its partitions, groups and options stay. Gives the number of messages deleted.
-create or replace function queen.clear(p_queue integer) returns bigint language plpgsql as $$
+-- Empty a queue, or one partition of it; partitions, groups and options stay. Gives the number of messages deleted.
+create or replace function queen.clear(p_queue integer, p_partition bigint default null) returns bigint
+language plpgsql as $$
 declare
+    v_partitions bigint[];
     v_deleted bigint;
 begin
     perform pg_advisory_xact_lock(72001, p_queue);
+    v_partitions := array(
+        select id from queen.partitions where queue_id = p_queue and (p_partition is null or id = p_partition));
     update queen.partitions p set base_seq = last.seq
     from (
-        select p2.id, m.seq from queen.partitions p2
+        select t.id, m.seq from unnest(v_partitions) as t (id)
         cross join lateral (
-            select m.seq from queen.messages m where m.partition_id = p2.id order by m.id desc limit 1) m
-        where p2.queue_id = p_queue
+            select m.seq from queen.messages m where m.partition_id = t.id order by m.id desc limit 1) m
     ) last
     where p.id = last.id;
-    delete from queen.deliveries d using queen.partitions p where p.queue_id = p_queue and d.partition_id = p.id;
-    delete from queen.messages m using queen.partitions p where p.queue_id = p_queue and m.partition_id = p.id;
+    delete from queen.deliveries where partition_id = any (v_partitions);
+    delete from queen.messages where partition_id = any (v_partitions);
     get diagnostics v_deleted = row_count;
     update queen.cursors c
     set acked_seq = p.base_seq, ready_at = null, lease_id = null, lease_to = null, lease_to_seq = null,
         lease_count = null, leased_at = null, last_lease_id = null, exceptions = false
     from queen.partitions p
-    where p.queue_id = p_queue and c.partition_id = p.id;
+    where p.id = any (v_partitions) and c.partition_id = p.id;
     return v_deleted;
 end $$;
 

@@ -143,7 +143,4 @@ where q.name = $1 and l.partition_id = any ($2::bigint[])
 order by l.partition_id, g.name;
 
 -- name: clear_queue
-select queen.clear($1) as deleted;
-
--- name: clear_partition
-select queen.clear_partition($1, $2) as deleted;
+select queen.clear($1, $2) as deleted;
