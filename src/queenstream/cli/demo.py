@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 ORDERS_PER_SECOND = 20
 FAILING = 0.01  # of the orders cannot be billed, and end among the dead letters
 CUSTOMERS = 50
+QUEUE = "demo.orders"
 
 
 class Broker:
@@ -42,13 +43,13 @@ def produce(address: str, stop: threading.Event) -> None:
     """Push an order now and then; each customer is a partition, so a customer's orders stay in order."""
     broker = Broker(address)
     options = {"leaseTime": 30, "retryLimit": 2, "retryDelay": 2000}
-    broker.call("POST", "/api/v1/configure", {"queue": "orders", "namespace": "demo", "options": options})
+    broker.call("POST", "/api/v1/configure", {"queue": QUEUE, "namespace": "demo", "options": options})
     number = 0
     while not stop.wait(random.expovariate(ORDERS_PER_SECOND)):
         number += 1
         customer = f"customer-{random.randrange(CUSTOMERS):02}"  # noqa: S311
         order = {"order": number, "customer": customer, "amount": round(random.lognormvariate(3, 1), 2)}
-        item = {"queue": "orders", "partition": customer, "payload": order}
+        item = {"queue": QUEUE, "partition": customer, "payload": order}
         broker.call("POST", "/api/v1/push", {"items": [item]})
 
 
@@ -56,7 +57,7 @@ def consume(address: str, stop: threading.Event, group: str, failing: float) -> 
     """Take orders of one customer at a time, and acknowledge them."""
     broker = Broker(address)
     while not stop.is_set():
-        path = f"/api/v1/pop/queue/orders?consumerGroup={group}&batch=20&wait=true&timeout=5000"
+        path = f"/api/v1/pop/queue/{QUEUE}?consumerGroup={group}&batch=20&wait=true&timeout=5000"
         popped = broker.call("GET", path)
         if popped is None:
             continue
