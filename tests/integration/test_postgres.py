@@ -222,6 +222,14 @@ def test_a_port_wants_the_password(place: Path) -> None:
         postgres.start(place / "data", port=port + 1 if port < 65535 else port - 1)
 
 
+def test_a_free_port(place: Path) -> None:
+    server = postgres.start(place / "data", port=0)
+    assert server.tcp_url is not None
+    port = fetch(server.tcp_url, "SELECT inet_server_port()")
+    assert f":{port}/" in server.tcp_url
+    assert postgres.start(place / "data", port=0).tcp_url == server.tcp_url, "found, with the port it has"
+
+
 @pytest.mark.parametrize("name", ["long" * 50, "a, b's $HOME \"`%", "ünï"])
 def test_any_path_will_do(place: Path, name: str) -> None:
     server = postgres.start(place / name / "data")

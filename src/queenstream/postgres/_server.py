@@ -88,8 +88,8 @@ def start(
     """The server of a data folder: the running one, or a new one; the folder is made if missing.
 
     Any number of processes may call this at once; one of them starts it and the others find it.
-    With ``port`` it also listens on 127.0.0.1, with a password. ``settings`` go over the defaults
-    and count for a server that is started here, not for one that runs already.
+    With ``port`` it also listens on 127.0.0.1, with a password; 0 is a free port. ``settings`` go over
+    the defaults and count for a server that is started here, not for one that runs already.
 
     >>> server = start("./data", settings={"shared_buffers": "1GB"})  # doctest: +SKIP
     """
@@ -112,14 +112,24 @@ def start(
                 if not made:
                     left_seconds = max(1.0, deadline - time.monotonic())
                     _folder.make(folder, binaries, account, left_seconds)
-                found = _start(folder, port, settings, binaries, account, deadline)
+                found = _start(folder, port or _free_port(port), settings, binaries, account, deadline)
             _make_database(folder, found, binaries, account)
-        if port is not None and not (found.listens and found.port == port):
+        if port is not None and not (found.listens and port in (0, found.port)):
             raise PostgresError(
                 f"PostgreSQL in {folder} already runs, without port {port};"
                 " stop it first, or leave the port out"
             )
         return _server(folder, found, started_here=started_here)
+
+
+def _free_port(port: int | None) -> int | None:
+    """A port that is free right now; None if none is wanted."""
+    if port is None:
+        return None
+    with sockets.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free: int = probe.getsockname()[1]
+        return free
 
 
 def find(data: Path | str) -> Server | None:

@@ -101,8 +101,8 @@ def checked(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def checked_port(port: int | None) -> int | None:
-    if port is not None and not 1 <= port <= 65535:
-        raise ConfigError(f"port {port} is not between 1 and 65535; choose one that is")
+    if port is not None and not 0 <= port <= 65535:
+        raise ConfigError(f"port {port} is not between 1 and 65535; choose one that is, or 0 for a free one")
     return port
 
 
