@@ -45,6 +45,13 @@ STATUSES = ("completed", "completed", "completed", "completed", "failed", "dlq",
 _numbers = itertools.count(1)
 
 
+def fulfil(future: asyncio.Future[Any], outcome: Any) -> None:
+    if isinstance(outcome, BaseException):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
+
+
 class World:
     """A broker with a clock that only the test turns, and an event loop to run it in."""
 
@@ -186,7 +193,10 @@ class Machine(RuleBasedStateMachine):
     async def _pop(
         self, target: Target, mode: str, *, batch: int, partitions: int, auto_ack: bool, together: int
     ) -> list[wire.Popped | None]:
-        waiters = [
+        answers: list[asyncio.Future[wire.Popped | None]] = []
+        for _ in range(together):
+            answer: asyncio.Future[wire.Popped | None] = asyncio.get_running_loop().create_future()
+            answers.append(answer)
             self.world.broker.popper.pop(
                 target,
                 Subscription(mode),
@@ -194,10 +204,14 @@ class Machine(RuleBasedStateMachine):
                 partitions=partitions,
                 auto_ack=auto_ack,
                 wait_seconds=0,
+                answer=lambda popped, _, answer=answer: fulfil(answer, popped),  # type: ignore[misc]
             )
-            for _ in range(together)
-        ]
-        return [await waiter.answer for waiter in waiters]
+        return [await answer for answer in answers]
+
+    async def _ack(self, acks: list[wire.Ack]) -> list[wire.AckResult]:
+        answer: asyncio.Future[list[wire.AckResult]] = asyncio.get_running_loop().create_future()
+        self.world.broker.acker.submit(acks, None, lambda results: fulfil(answer, results))
+        return await answer
 
     def subscribe(self, queue: Queue, group: str, mode: str) -> None:
         if group not in queue.groups and mode == "new":
@@ -352,7 +366,7 @@ class Machine(RuleBasedStateMachine):
             status: Any = ack.status
             sent.append(wire.Ack(transaction, partition.id, status, ack.error, ack.group, ack.lease))
             groups.setdefault((ack.queue, ack.partition, ack.group), []).append(at)
-        results = self.world.run(self.world.broker.acker.ack(sent, None))
+        results = self.world.run(self._ack(sent))
         for (name, partition_name, group), places in groups.items():
             queue = self.queues[name]
             cursor = queue.groups[group][partition_name]

@@ -89,17 +89,20 @@ class OpenPush:
         self.broker = broker
         self.connection = connection
         self.transaction = connection.transaction()
+        self.around = contextlib.AsyncExitStack()
 
     async def store(self, queue: str, name: str, partition: str = "Default") -> int:
         """Store one message; its id."""
         sent = [PushItem(queue, msgspec.Raw(b"{}"), partition, name)]
         rows = await self.broker.pusher.prepare(sent, None)
+        await self.around.enter_async_context(self.broker.pusher.apart(rows))
         await self.transaction.start()
         results = await self.broker.pusher.store([rows], self.connection.fetch)
         return int(results[0][0].message_id)
 
     async def commit(self) -> None:
         await self.transaction.commit()
+        await self.around.aclose()
 
 
 @pytest.fixture

@@ -54,16 +54,18 @@ class Acker:
         self._batcher: Batcher[_Request, list[AckResult]] = Batcher(self._run)
         self.drain = self._batcher.drain
 
-    async def ack(self, acks: Sequence[Ack], group: str | None) -> list[AckResult]:
+    def submit(
+        self, acks: Sequence[Ack], group: str | None, done: Callable[[list[AckResult] | BaseException], None]
+    ) -> None:
         """Apply the acks of one request; ``group`` is for those that name none."""
         if len(acks) > self._max_batch:
             raise TooLarge(f"{len(acks)} acknowledgments are too many; send at most {self._max_batch}")
-        return await self._batcher.submit((acks, group), len(acks) * ROW_BYTES)
+        self._batcher.submit((acks, group), len(acks) * ROW_BYTES, done)
 
-    async def _run(self, batch: list[_Request]) -> list[list[AckResult] | BaseException]:
+    async def _run(self, batch: list[_Request], _alone: bool) -> list[list[AckResult] | BaseException]:
         started = perf_counter()
         results, ready = await self.apply(batch, self._database.hot)
-        self._metrics.batch("ack", sum(len(acks) for acks, _ in batch), perf_counter() - started)
+        self._metrics.batch("ack", sum([len(acks) for acks, _ in batch]), perf_counter() - started)
         self.announce(batch, results, ready)
         return [*results]
 

@@ -12,9 +12,10 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import datetime
 from importlib.metadata import version
+from typing import Any
 
 import msgspec
 
@@ -31,7 +32,7 @@ from queenstream.broker.notices import Notice, Notices
 from queenstream.broker.popping import Popper
 from queenstream.broker.pushing import Pusher
 from queenstream.broker.routes import PAGES, ROUTES
-from queenstream.broker.routing import Call, Request, Response, Role, Route, Router, error_response
+from queenstream.broker.routing import Call, Request, Response, Role, Router, error_response
 from queenstream.config import Settings
 from queenstream.errors import RequestError
 
@@ -72,7 +73,7 @@ class Broker:
         )  # fmt: skip
         self.pusher = Pusher(
             self.database, self.directory, self.keyring, self.metrics, self.stored,
-            max_batch=settings.max_batch,
+            lambda: self.notices.alone, max_batch=settings.max_batch,
         )  # fmt: skip
         self.acker = Acker(self.database, self.metrics, self.freed, max_batch=settings.max_batch)
         self.notices = Notices(database_url, self._noticed, lambda: self.metrics.background_failed("notices"))
@@ -163,30 +164,55 @@ class Broker:
 
     # Requests
 
-    async def handle(self, request: Request) -> Response:
+    def handle(self, request: Request) -> Coroutine[Any, Any, Response | None] | None:
         """Answer one request: find its route, check who asks and what, call its handler."""
-        started = time.perf_counter()
-        path = "(none)"
+        call = Call(self, request, time.perf_counter())
         try:
-            route, params = self.router.match(request.method, request.path)
-            path = route.path
-            await self._admit(request, route)
-            response = await route.handler(
-                Call(
-                    self, request, params, route.decode_query(request.query), route.decode_body(request.body)
-                )
-            )
-        except RequestError as error:
-            response = error_response(error)
-        except Exception:
-            log.exception("%s %s", request.method, path)
-            response = Response(500, b'{"error":"the broker failed at this request; its log says why"}')
-        self.metrics.request(path, request.method, response.status, time.perf_counter() - started)
-        return response
+            call.route, call.params = self.router.match(request.method, request.path)
+            if self.authenticator is not None and call.route.role is not Role.PUBLIC:
+                return self._check_first(call, self.authenticator)
+            work = self._begin(call)
+        except Exception as error:  # noqa: BLE001 - it is the answer
+            call.answer(error)
+            return None
+        return None if work is None else self._finish(call, work)
 
-    async def _admit(self, request: Request, route: Route) -> None:
-        if self.authenticator is None or route.role is Role.PUBLIC:
-            return
-        identity = await self.authenticator.check(request.headers.get(b"authorization"))
-        require(identity, route.role)
-        request.subject = identity.subject
+    async def _check_first(self, call: Call, authenticator: Authenticator) -> Response | None:
+        request, route = call.request, call.route
+        assert route is not None
+        try:
+            identity = await authenticator.check(request.headers.get(b"authorization"))
+            require(identity, route.role)
+            request.subject = identity.subject
+            work = self._begin(call)
+        except Exception as error:  # noqa: BLE001 - it is the answer
+            return self.respond(call, error)
+        return None if work is None else await self._finish(call, work)
+
+    def _begin(self, call: Call) -> Coroutine[Any, Any, Response] | None:
+        route, request = call.route, call.request
+        assert route is not None
+        if route.query is not None:
+            call.query = route.decode_query(request.query)
+        if route.decoder is not None:
+            call.body = route.decode_body(request.body)
+        return route.handler(call)
+
+    async def _finish(self, call: Call, work: Coroutine[Any, Any, Response]) -> Response:
+        try:
+            return self.respond(call, await work)
+        except Exception as error:  # noqa: BLE001 - it is the answer
+            return self.respond(call, error)
+
+    def respond(self, call: Call, outcome: Response | BaseException) -> Response:
+        """Count the request; an error becomes an answer that says what is wrong."""
+        method, path = call.request.method, call.route.path if call.route else "(none)"
+        if isinstance(outcome, Response):
+            response = outcome
+        elif isinstance(outcome, RequestError):
+            response = error_response(outcome)
+        else:
+            log.error("%s %s", method, path, exc_info=outcome)
+            response = Response(500, b'{"error":"the broker failed at this request; its log says why"}')
+        self.metrics.request(path, method, response.status, time.perf_counter() - call.started)
+        return response

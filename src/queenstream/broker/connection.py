@@ -8,7 +8,8 @@ import logging
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 import httptools
@@ -34,6 +35,7 @@ _SLICE_BYTES = 16 * 1024
 _BURST = 64  # pipelined requests handled in a row before other connections get their turn
 _JOINED_HEADER_BYTES = 8 * 1024  # past this, joining a repeated header would itself be the attack
 _JOINED_BODY_BYTES = 64 * 1024  # larger bodies are not copied to stand behind their headers
+_SHORT_BYTES = 256  # paths up to here are split once and remembered
 _LINGER_BYTES = 16 * 1024 * 1024  # after a refusal: how much beyond the body limit we still read
 _CLOSE, _KEEP_ALIVE = b"connection: close\r\n", b"connection: keep-alive\r\n"
 
@@ -191,8 +193,9 @@ class Connection(asyncio.Protocol):
         self._in_head = False
         if self._head_bytes + len(self._target) > limits.header_bytes:
             raise _headers_too_large(limits)
-        path, query = _split_target(self._target)
-        self._incoming = Request(parser.get_method().decode("ascii"), path, query, headers, b"")
+        target = self._target
+        path, query = _split_known(target) if len(target) < _SHORT_BYTES else _split_target(target)
+        self._incoming = Request(_method(parser.get_method()), path, query, headers, b"")
         self._input_done = not parser.should_keep_alive()
         if b"connection" in headers:
             self._old_client = not self._input_done and parser.get_http_version() == "1.0"
@@ -339,26 +342,40 @@ class Connection(asyncio.Protocol):
         self._request = request
         self._held_bytes -= len(request.body)  # from here on the task answers for them
         self._server.requests_in_flight += 1
+        request.answer = self._finish
+        work = self._server.handle(request)
+        if work is None:
+            return  # answered, or it will be
         if sys.version_info >= (3, 12):
-            task = asyncio.Task(self._serve(request), loop=self._loop, eager_start=True)
+            task = asyncio.Task(self._serve(request, work), loop=self._loop, eager_start=True)
         else:
-            task = self._loop.create_task(self._serve(request))
+            task = self._loop.create_task(self._serve(request, work))
         if self._request is request:  # else it has finished already
             self._task = task
 
-    async def _serve(self, request: Request) -> None:
-        body_bytes = len(request.body)
+    async def _serve(self, request: Request, work: Awaitable[Response | None]) -> None:
+        response: Response | None
         try:
-            self._answer(request, await self._server.handle(request))
+            response = await work
         except asyncio.CancelledError:
-            self._answer(request, error_response(Unavailable("the server is stopping; try again")))
+            response = error_response(Unavailable("the server is stopping; try again"))
         except Exception:
             logger.exception("%s %s: the handler failed", request.method, request.path[:200])
+            response = _BROKEN
+        if response is not None:
+            self._finish(request, response)
+
+    def _finish(self, request: Request, response: Response) -> None:
+        """The answer to the request that is handled."""
+        assert self._request is request
+        try:
+            self._answer(request, response)
+        except Exception:
+            logger.exception("%s %s: the answer cannot be sent", request.method, request.path[:200])
             self._answer(request, _BROKEN)
-        finally:
-            self._request = self._task = None
-            self._server.finished(self, body_bytes)
-            self._pump()
+        self._request = self._task = None
+        self._server.finished(self, len(request.body))
+        self._pump()
 
     def _answer(self, request: Request, response: Response) -> None:
         transport, body = self._transport, response.body
@@ -435,6 +452,10 @@ def _split_target(target: bytes) -> tuple[str, str]:
     if not path.startswith("/") and "://" in path:
         path = "/" + path.partition("://")[2].partition("/")[2]
     return path, query
+
+
+_split_known = lru_cache(1024)(_split_target)
+_method = lru_cache(64)(lambda method: method.decode("ascii"))
 
 
 def _headers_too_large(limits: Limits) -> HeadersTooLarge:

@@ -50,13 +50,16 @@ class Limits:
 class HttpServer:
     """Listens, and calls ``handle`` for every request; one at a time per connection.
 
+    ``handle`` gives a coroutine of the answer. None, at once or as the coroutine's result, says that
+    ``request.answer(request, response)`` was called or will be: no task is made for such a request.
+
     A handler is never cancelled because its client left: ``request.gone`` turns true and
     ``request.on_gone`` is called, then ``response.undelivered``, as the answer has no reader.
     """
 
     def __init__(
         self,
-        handle: Callable[[Request], Awaitable[Response]],
+        handle: Callable[[Request], Awaitable[Response | None] | None],
         limits: Limits | None = None,
         *,
         server_header: str = "queenstream",

@@ -38,6 +38,9 @@ STATEMENT = (
 )
 
 
+Answer = Callable[["Popped | BaseException | None", "Waiter"], None]
+
+
 @dataclass(frozen=True)
 class Target:
     """What a pop asks for: one queue, one partition of it, or any queue of a namespace and/or task."""
@@ -50,35 +53,30 @@ class Target:
 
 
 class Waiter:
-    """One pop that wants an answer."""
+    """One pop that wants an answer; ``answer`` is called with it, once."""
 
-    __slots__ = ("answer", "auto_ack", "batch", "lane", "lease", "partitions", "timer", "wait")
+    __slots__ = ("answer", "auto_ack", "batch", "done", "lane", "lease", "partitions", "timer", "wait")
 
-    def __init__(self, batch: int, partitions: int, auto_ack: bool, wait: bool) -> None:
+    def __init__(self, batch: int, partitions: int, auto_ack: bool, wait: bool, answer: Answer) -> None:
         self.lane: _Lane | None = None
         self.batch = batch
         self.partitions = partitions
         self.auto_ack = auto_ack
         self.wait = wait
         self.lease = uuid.uuid4()
-        self.answer: asyncio.Future[Popped | None] = asyncio.get_running_loop().create_future()
+        self.answer = answer
+        self.done = False
         self.timer: asyncio.TimerHandle | None = None
 
-    def resolve(self, popped: Popped | None) -> None:
-        self._leave()
-        if not self.answer.done():
-            self.answer.set_result(popped)
-
-    def fail(self, error: BaseException) -> None:
-        self._leave()
-        if not self.answer.done():
-            self.answer.set_exception(error)
-
-    def _leave(self) -> None:
+    def resolve(self, popped: Popped | BaseException | None) -> None:
+        """What was popped, nothing, or why it failed."""
         if self.timer is not None:
             self.timer.cancel()
         if self.lane is not None:
             self.lane.waiters.pop(self, None)
+        if not self.done:
+            self.done = True
+            self.answer(popped, self)
 
 
 class _Lane:
@@ -136,9 +134,10 @@ class Popper:
         partitions: int,
         auto_ack: bool,
         wait_seconds: float,
+        answer: Answer,
     ) -> Waiter:
-        """Ask for messages; the waiter's answer is what was popped, or None."""
-        waiter = Waiter(batch, partitions, auto_ack, wait_seconds > 0)
+        """Ask for messages; ``answer`` is called with what was popped, None, or an error."""
+        waiter = Waiter(batch, partitions, auto_ack, wait_seconds > 0, answer)
         if self.closing or (self.paused and not waiter.wait):
             waiter.resolve(None)
             return waiter
@@ -254,7 +253,7 @@ class Popper:
                 log.exception("pop from %s", lane.target)
                 error = Unavailable("the broker could not pop; its log says why. Try again.")
             for waiter in list(lane.waiters):
-                waiter.fail(error)
+                waiter.resolve(error)
         finally:
             lane.task = None
             self._sweep(lane)
@@ -298,7 +297,7 @@ class Popper:
         return len(claims), NET_SECONDS if wait is None else wait
 
     def _deliver(self, waiter: Waiter, claimed: list[Any], group: str) -> None:
-        if waiter.answer.done():
+        if waiter.done:
             if not waiter.auto_ack:
                 self.release(waiter.lease)
             return
@@ -306,7 +305,7 @@ class Popper:
             popped = self._build(waiter, claimed, group)
         except QueenstreamError as error:
             self.release(waiter.lease)
-            waiter.fail(Unavailable(str(error)))
+            waiter.resolve(Unavailable(str(error)))
             return
         for row in claimed:
             self._metrics.popped(row["queue_name"], len(row["ids"]), waiter.auto_ack)

@@ -7,46 +7,54 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from itertools import accumulate
+from operator import add
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 from queenstream.broker.batching import ROW_BYTES, Batcher
 from queenstream.broker.database import Database
 from queenstream.broker.directory import Directory, Queue
 from queenstream.broker.encryption import Keyring
 from queenstream.broker.metrics import Metrics
+from queenstream.broker.tails import Tails
 from queenstream.broker.wire import PushItem, PushResult
-from queenstream.errors import QueueFull, TooLarge, Unavailable
+from queenstream.errors import QueueFull, RequestError, TooLarge, Unavailable
 
 ATTEMPTS = 8
 
 STATEMENT = (
-    "select status, base, duplicate_rows, duplicate_ids "
-    "from queen.push($1, $2, $3, $4, $5::text::int[], $6::text::int[], $7::text::text[], $8, $9, $10, $11, "
-    "$12, $13, $14)"
+    "select status, base, owned, tails, stored_at, duplicate_rows, duplicate_ids "
+    "from queen.push($1::text::int[], $2::text::int[], $3::text::int[], $4::text::bigint[], $5::text::int[], "
+    "$6::text::int[], $7::text::text[], $8, $9::text::int[], $10, $11, $12, $13, $14, $15, "
+    "$16::text::bigint[], $17, $18)"
 )
 STRIPES = 1024  # of a partition's lock; sql/functions/push.sql
 LOOK = 50  # batches that look for repeated transactions first, after one that had some
 _PLAIN = re.compile(r"[0-9A-Za-z_.:,-]+")
 _NULL = re.compile(r"(?i)\bnull\b")
 Fetch = Callable[..., Awaitable[list[Any]]]
+Done = Callable[[list[PushResult] | BaseException], None]
 
 
 class Rows:
-    """The messages of one request, as columns."""
+    """The messages of one request."""
 
-    __slots__ = ("items", "keys", "partitions", "payloads", "queues", "subject", "traces", "transactions")
+    __slots__ = ("items", "keys", "partitions", "payloads", "queues", "repeats", "subject")
 
-    def __init__(self, items: Sequence[PushItem], subject: str | None, queues: dict[str, Queue]) -> None:
+    def __init__(
+        self, items: Sequence[PushItem], subject: str | None, queues: dict[str, Queue], partitions: list[int]
+    ) -> None:
         self.items = items
         self.subject = subject
         self.queues = queues
-        self.partitions: list[int] = []
-        self.transactions = [item.transaction_id or str(uuid.uuid4()) for item in items]
-        self.traces = [item.trace_id for item in items]
-        self.payloads: list[Any] = [item.payload for item in items]
-        self.keys: list[str | None] | None = None
+        self.partitions = partitions
+        self.repeats = False  # some were stored already
+        self.keys: list[str | None] | None = None  # when something is encrypted
+        self.payloads: list[Any] | None = None
 
 
 class StaleQueue(Exception):
@@ -58,7 +66,10 @@ class _Split(Exception):
 
 
 class Pusher:
-    """Stores messages, and tells ``stored`` which partitions of which queues have new ones."""
+    """Stores messages, and tells ``stored`` which partitions of which queues have new ones.
+
+    ``alone`` says whether no other broker is there.
+    """
 
     def __init__(
         self,
@@ -67,6 +78,7 @@ class Pusher:
         keyring: Keyring | None,
         metrics: Metrics,
         stored: Callable[[dict[str, set[str]]], None],
+        alone: Callable[[], bool],
         *,
         max_batch: int = 10_000,
     ) -> None:
@@ -75,22 +87,28 @@ class Pusher:
         self._keyring = keyring
         self._metrics = metrics
         self._stored = stored
+        self._alone = alone
         self._max_batch = max_batch
         self._look = 0
+        self._tails = Tails()
         self._batcher: Batcher[Rows, list[PushResult]] = Batcher(self._run)
         self.drain = self._batcher.drain
 
+    def submit(self, items: Sequence[PushItem], subject: str | None, size: int, done: Done) -> bool:
+        """Store the items of a request of ``size`` bytes, all or none; ``done`` is called after the commit.
+
+        False, and nothing is done, if a queue or partition is not known yet: then await ``push``.
+        """
+        rows = self._rows(items, subject)
+        if rows is None:
+            return False
+        self._batcher.submit(rows, size + len(items) * ROW_BYTES, done)
+        return True
+
     async def push(self, items: Sequence[PushItem], subject: str | None, size: int = 0) -> list[PushResult]:
-        """Store the items of a request of ``size`` bytes, all or none; the answer comes after the commit."""
-        if len(items) > self._max_batch:
-            raise TooLarge(f"{len(items)} items are too many; send at most {self._max_batch} in one request")
-        for _ in range(ATTEMPTS):
-            rows = await self.prepare(items, subject)
-            try:
-                return await self._batcher.submit(rows, size + len(items) * ROW_BYTES)
-            except StaleQueue:
-                self.forget(rows)
-        raise Unavailable("the queue keeps changing; try again")
+        """Store the items of a request, whose queues and partitions are made if they are missing."""
+        rows = await self.prepare(items, subject)
+        return await self._batcher.ask(rows, size + len(items) * ROW_BYTES)
 
     def forget(self, rows: Rows) -> None:
         """What is known of these queues is old: look again."""
@@ -98,22 +116,44 @@ class Pusher:
             self._directory.drop(name)
 
     async def prepare(self, items: Sequence[PushItem], subject: str | None) -> Rows:
-        """Look up (and make) queues and partitions, and lay the items out as columns."""
+        """Look up (and make) queues and partitions."""
+        for _ in range(ATTEMPTS):
+            rows = self._rows(items, subject)
+            if rows is not None:
+                return rows
+            for name in {item.queue for item in items}:
+                await self._directory.ensure(name, sorted({i.partition for i in items if i.queue == name}))
+        raise Unavailable("the queue keeps changing; try again")
+
+    def _rows(self, items: Sequence[PushItem], subject: str | None) -> Rows | None:
+        """The rows of a request, if all the names in it are known."""
+        if len(items) > self._max_batch:
+            raise TooLarge(f"{len(items)} items are too many; send at most {self._max_batch} in one request")
         queues: dict[str, Queue] = {}
-        for name in {item.queue for item in items}:
-            queue = self._directory.cached(name)
-            if queue is None or any(i.partition not in queue.partitions for i in items if i.queue == name):
-                partitions = sorted({item.partition for item in items if item.queue == name})
-                queue = await self._directory.ensure(name, partitions)
-            queues[name] = queue
-        rows = Rows(items, subject, queues)
-        rows.partitions = [queues[item.queue].partitions[item.partition] for item in items]
-        if any(queue.options.encryption_enabled for queue in queues.values()):
+        partitions: list[int] = []
+        encrypted = False
+        for item in items:
+            queue = queues.get(item.queue)
+            if queue is None:
+                queue = self._directory.cached(item.queue)
+                if queue is None:
+                    return None
+                queues[item.queue] = queue
+                encrypted = encrypted or queue.options.encryption_enabled
+            partition = queue.partitions.get(item.partition)
+            if partition is None:
+                return None
+            partitions.append(partition)
+            if item.transaction_id is None:
+                item.transaction_id = str(uuid.uuid4())
+        rows = Rows(items, subject, queues, partitions)
+        if encrypted:
             self._encrypt(rows)
         return rows
 
     def _encrypt(self, rows: Rows) -> None:
         rows.keys = [None] * len(rows.items)
+        rows.payloads = [item.payload for item in rows.items]
         for at, item in enumerate(rows.items):
             if rows.queues[item.queue].options.encryption_enabled:
                 if self._keyring is None:
@@ -122,79 +162,120 @@ class Pusher:
                     )
                 rows.keys[at], rows.payloads[at] = self._keyring.encrypt(bytes(item.payload))
 
-    async def _run(self, batch: list[Rows]) -> list[list[PushResult] | BaseException]:
+    async def _run(self, batch: list[Rows], alone: bool) -> list[list[PushResult] | BaseException]:
         started = perf_counter()
-        try:
-            results = await self.store(batch, self._database.hot)
-        except _Split:
-            return [await self._alone(request) for request in batch]
-        self._metrics.batch("push", sum(len(rows.items) for rows in batch), perf_counter() - started)
+        for _ in range(ATTEMPTS):
+            try:
+                results = await self.store(batch, self._database.hot, alone=alone)
+                break
+            except StaleQueue:
+                for rows in batch:
+                    self.forget(rows)
+                try:
+                    batch = [await self.prepare(rows.items, rows.subject) for rows in batch]
+                except RequestError:
+                    return [await self._separately(rows) for rows in batch]
+            except _Split:
+                return [await self._separately(rows) for rows in batch]
+        else:
+            raise Unavailable("the queue keeps changing; try again")
+        self._metrics.batch("push", sum([len(rows.items) for rows in batch]), perf_counter() - started)
         self.announce(batch, results)
         return [*results]
 
-    async def _alone(self, request: Rows) -> list[PushResult] | BaseException:
+    async def _separately(self, rows: Rows) -> list[PushResult] | BaseException:
         try:
-            return (await self._run([request]))[0]
+            rows = await self.prepare(rows.items, rows.subject)
+            return (await self._run([rows], False))[0]
         except Exception as error:  # noqa: BLE001 - it is this request's answer
             return error
 
     def announce(self, batch: Sequence[Rows], results: Sequence[Sequence[PushResult]]) -> None:
         """It is committed: count it, and wake who waits for it."""
         touched: dict[str, set[str]] = {}
-        for rows, answers in zip(batch, results, strict=True):
-            for name in rows.queues:
-                one = len(rows.queues) == 1
-                stored = [a.status for a in answers if one or a.queueName == name]
-                repeats = stored.count("duplicate")
-                self._metrics.pushed(name, len(stored) - repeats, repeats)
-                names = {item.partition for item in rows.items if one or item.queue == name}
-                touched.setdefault(name, set()).update(names)
+        counts: dict[str, int] = {}
+        for rows in batch:
+            for item in rows.items:
+                known = touched.get(item.queue)
+                if known is None:
+                    known = touched[item.queue] = set()
+                    counts[item.queue] = 0
+                known.add(item.partition)
+                counts[item.queue] += 1
+        repeats = Counter(
+            answer.queueName
+            for rows, answers in zip(batch, results, strict=True)
+            if rows.repeats
+            for answer in answers
+            if answer.status == "duplicate"
+        )
+        for name, count in counts.items():
+            self._metrics.pushed(name, count - repeats[name], repeats[name])
         self._stored(touched)
 
-    async def store(self, batch: Sequence[Rows], fetch: Fetch) -> list[list[PushResult]]:
-        """Run the statement for some requests; one list of results each."""
-        queues: dict[int, int] = {}
-        touched: dict[int, int] = {}  # partition → its place among the touched, from 1
-        counts = [0]  # rows so far in each touched partition
-        places: list[int] = []
-        ranks: list[int] = []
-        for rows in batch:
-            for queue in rows.queues.values():
-                queues[queue.id] = queue.version
-            for partition in rows.partitions:
-                place = touched.get(partition)
-                if place is None:
-                    place = touched[partition] = len(counts)
-                    counts.append(0)
-                rank = counts[place] = counts[place] + 1
-                places.append(place)
-                ranks.append(rank)
-        transactions = [transaction for rows in batch for transaction in rows.transactions]
-        payloads = [payload for rows in batch for payload in rows.payloads]
-        traces = _column([rows.traces for rows in batch])
-        keys = _column([rows.keys or [None] * len(rows.items) for rows in batch])
-        subjects = _column([[rows.subject] * len(rows.items) for rows in batch])
+    @asynccontextmanager
+    async def apart(self, rows: Rows) -> AsyncIterator[None]:
+        """Around a transaction that stores these rows beside the batches."""
+        async with self._tails.apart(set(rows.partitions)):
+            yield
+
+    async def store(
+        self, batch: Sequence[Rows], fetch: Fetch, *, alone: bool = False
+    ) -> list[list[PushResult]]:
+        """Run the statement for some requests; one list of results each.
+
+        ``alone``: no other batch is under way, so that the numbers that are remembered hold.
+        """
+        items = [item for rows in batch for item in rows.items]
+        partitions = [partition for rows in batch for partition in rows.partitions]
+        counts = Counter(partitions)
+        touched = sorted(counts)
+        sizes = [counts[partition] for partition in touched]
+        starts = [0, *accumulate(sizes)][:-1]
         # Partition by partition: neighbours in the indexes are then stored one after the other.
-        order = sorted(range(len(places)), key=places.__getitem__)
-        ids = sorted(queues)
-        found = await fetch(
-            STATEMENT,
-            ids,
-            [queues[id] for id in ids],
-            sorted({partition % STRIPES for partition in touched}),
-            list(touched),
-            _integers([places[at] for at in order]),
-            _integers([ranks[at] for at in order]),
-            _texts([transactions[at] for at in order]),
-            [payloads[at] for at in order],
-            traces and [traces[at] for at in order],
-            keys and [keys[at] for at in order],
-            subjects and [subjects[at] for at in order],
-            len(batch),
-            self._look > 0,
-            self._database.now(),
-        )
-        status, base, duplicate_rows, duplicate_ids = found[0]
+        order = sorted(range(len(items)), key=partitions.__getitem__)
+        ordered = [items[at] for at in order]
+        encrypted = any(rows.keys for rows in batch)
+        versions = {queue.id: queue.version for rows in batch for queue in rows.queues.values()}
+        queues = sorted(versions)
+        payloads = _payloads(batch, order) if encrypted else [bytes(item.payload) for item in ordered]
+        remembered = self._tails
+        tails, last = remembered.take(touched)
+        if alone:
+            remembered.rely(touched)
+        try:
+            found = await fetch(
+                STATEMENT,
+                _array(queues),
+                _array([versions[id] for id in queues]),
+                _array(sorted({partition % STRIPES for partition in touched})),
+                _array(touched),
+                _array(starts),
+                _places(sizes),
+                _texts([cast(str, item.transaction_id) for item in ordered]),
+                b"".join(payloads),
+                _array([0, *accumulate(map(len, payloads))]),
+                _column([item.trace_id for item in ordered]),
+                _keys(batch, order) if encrypted else None,
+                _subjects(batch, order),
+                len(batch),
+                self._look > 0,
+                remembered.pusher if self._alone() else None,
+                _array(tails) if alone else None,
+                last if alone else None,
+                self._database.now(),
+            )
+            status, base, owned, tails, stored_at, duplicate_rows, duplicate_ids = found[0]
+            if not owned:
+                remembered.forget()
+            if alone and owned is not None and status == "ok" and not duplicate_rows:
+                remembered.keep(touched, list(map(add, tails, sizes)), stored_at)
+        except BaseException:
+            remembered.forget()  # who knows what is stored
+            raise
+        finally:
+            if alone:
+                remembered.settle()
         if status == "stale":
             raise StaleQueue
         if status == "split":
@@ -215,17 +296,23 @@ class Pusher:
         results: list[list[PushResult]] = []
         first = 0
         for rows in batch:
-            last = first + len(rows.items)
-            results.append(_results(rows, numbers[first:last], base, duplicates))
-            first = last
+            last_row = first + len(rows.items)
+            results.append(_results(rows, numbers[first:last_row], base, duplicates))
+            first = last_row
         return results
 
 
-# PostgreSQL reads a long array faster as text than asyncpg writes it element by element.
+# PostgreSQL reads an array as text in a fraction of the time that asyncpg takes to write it by elements.
+# For the same reason the payloads travel as one piece, with the places where each ends.
 
 
-def _integers(values: list[int]) -> str:
-    return "{" + ",".join(map(str, values)) + "}"
+def _array(values: Iterable[int | None]) -> str:
+    return ("{" + ",".join(map(str, values)) + "}").replace("None", "null")
+
+
+def _places(sizes: list[int]) -> str:
+    """1 for each row of the first partition, 2 for each of the second …"""
+    return "{" + "".join([f"{place}," * size for place, size in enumerate(sizes, 1)])[:-1] + "}"
 
 
 def _texts(values: list[str]) -> str:
@@ -240,18 +327,42 @@ def _quoted(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _column(parts: list[list[Any]]) -> list[Any] | None:
+def _column(values: list[Any]) -> list[Any] | None:
     """One column of a batch; None if it is null in every row."""
-    column = [value for part in parts for value in part]
-    return column if any(value is not None for value in column) else None
+    return None if values.count(None) == len(values) else values
+
+
+def _payloads(batch: Sequence[Rows], order: list[int]) -> list[bytes]:
+    payloads = [p for rows in batch for p in rows.payloads or [item.payload for item in rows.items]]
+    return [bytes(payloads[at]) for at in order]
+
+
+def _keys(batch: Sequence[Rows], order: list[int]) -> list[str | None]:
+    keys = [key for rows in batch for key in rows.keys or [None] * len(rows.items)]
+    return [keys[at] for at in order]
+
+
+def _subjects(batch: Sequence[Rows], order: list[int]) -> list[str | None] | None:
+    if not any(rows.subject for rows in batch):
+        return None
+    subjects = [rows.subject for rows in batch for _ in rows.items]
+    return [subjects[at] for at in order]
 
 
 def _results(rows: Rows, numbers: list[int], base: int, duplicates: dict[int, int]) -> list[PushResult]:
     """What to answer for rows that were stored under these numbers."""
     results = [
-        PushResult(index, name, str(base + number), str(partition), item.trace_id, item.queue, "queued")
-        for index, (item, name, partition, number) in enumerate(
-            zip(rows.items, rows.transactions, rows.partitions, numbers, strict=True)
+        PushResult(
+            index,
+            cast(str, item.transaction_id),
+            str(base + number),
+            str(partition),
+            item.trace_id,
+            item.queue,
+            "queued",
+        )
+        for index, item, partition, number in zip(
+            range(len(numbers)), rows.items, rows.partitions, numbers, strict=True
         )
     ]
     if duplicates:
@@ -259,4 +370,5 @@ def _results(rows: Rows, numbers: list[int], base: int, duplicates: dict[int, in
             known = duplicates.get(number)
             if known is not None:
                 result.message_id, result.status = str(known), "duplicate"
+                rows.repeats = True
     return results

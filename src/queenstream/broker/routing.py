@@ -14,7 +14,7 @@ and for ``/openapi.json``. Handlers take a ``Call`` and return a ``Response``::
 from __future__ import annotations
 
 import enum
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote_to_bytes
@@ -41,7 +41,7 @@ class Role(enum.IntEnum):
 class Request:
     """One HTTP request, as the protocol hands it over."""
 
-    __slots__ = ("body", "gone", "headers", "method", "on_gone", "path", "query", "subject")
+    __slots__ = ("answer", "body", "gone", "headers", "method", "on_gone", "path", "query", "subject")
 
     def __init__(self, method: str, path: str, query: str, headers: dict[bytes, bytes], body: bytes) -> None:
         self.method = method
@@ -52,6 +52,7 @@ class Request:
         self.subject: str | None = None  # the token's ``sub``
         self.gone = False  # the client has closed the connection
         self.on_gone: Callable[[], None] | None = None  # called once, when ``gone`` becomes true
+        self.answer: Callable[[Request, Response], None]  # for a handler that returns no coroutine
 
 
 class Response:
@@ -80,19 +81,29 @@ class Response:
 class Call:
     """A request matched to its route, with everything checked and decoded."""
 
-    __slots__ = ("body", "broker", "params", "query", "request")
+    __slots__ = ("body", "broker", "params", "query", "request", "route", "started")
 
-    def __init__(
-        self, broker: Broker, request: Request, params: dict[str, str], query: Any, body: Any
-    ) -> None:
+    def __init__(self, broker: Broker, request: Request, started: float) -> None:
         self.broker = broker
         self.request = request
-        self.params = params
-        self.query = query
-        self.body = body
+        self.started = started
+        self.route: Route | None = None
+        self.params: dict[str, str] = {}
+        self.query: Any = None
+        self.body: Any = None
+
+    def answer(self, response: Response | BaseException) -> None:
+        """Send the answer; an error is one, too."""
+        self.request.answer(self.request, self.broker.respond(self, response))
+
+    def reply(self, value: Any) -> None:
+        """Send a value as JSON, or an error."""
+        self.answer(value if isinstance(value, BaseException) else reply(value))
 
 
-Handler = Callable[[Call], Awaitable[Response]]
+# A handler returns a coroutine of its answer, or None if it calls ``call.answer`` itself, then or later. The
+# latter is for what is asked thousands of times a second: a task for each would cost more than all the rest.
+Handler = Callable[[Call], Coroutine[Any, Any, Response] | None]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Coroutine
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 
 from queenstream.broker.acking import lease_number
 from queenstream.broker.directory import Subscription
-from queenstream.broker.popping import Target
+from queenstream.broker.popping import Target, Waiter
 from queenstream.broker.pushing import ATTEMPTS, StaleQueue
 from queenstream.broker.routing import Call, Response, Role, Routes, reply
 from queenstream.broker.wire import (
@@ -92,20 +93,42 @@ async def configure(call: Call) -> Response:
     body=PushBody,
     answers={201: list[PushResult], 400: ErrorBody, 413: ErrorBody, 429: ErrorBody},
 )
-async def push(call: Call) -> Response:
+def push(call: Call) -> Coroutine[Any, Any, Response] | None:
     """Store messages; the answer comes when they are committed."""
+    items, request = call.body.items, call.request
+
+    def done(results: list[PushResult] | BaseException) -> None:
+        call.answer(results if isinstance(results, BaseException) else reply(results, 201))
+
+    if call.broker.pusher.submit(items, request.subject, len(request.body), done):
+        return None
+    return _push_by_new_names(call)
+
+
+async def _push_by_new_names(call: Call) -> Response:
     request = call.request
-    results = await call.broker.pusher.push(call.body.items, request.subject, len(request.body))
-    return Response(201, msgspec.json.encode(results))
+    return reply(await call.broker.pusher.push(call.body.items, request.subject, len(request.body)), 201)
 
 
-async def _pop(call: Call, target: Target) -> Response:
+def _pop(call: Call, target: Target) -> None:
     query: PopQuery = call.query
     settings = call.broker.settings
     if query.batch > settings.max_batch or query.partitions > settings.max_batch:
         raise InvalidRequest(f"batch and partitions must be at most {settings.max_batch}")
     wait_seconds = min(query.timeout / 1000, settings.max_wait) if query.wait else 0.0
     popper = call.broker.popper
+
+    def done(popped: Popped | BaseException | None, waiter: Waiter) -> None:
+        if popped is None:
+            call.answer(_NOTHING)
+        elif isinstance(popped, BaseException):
+            call.answer(popped)
+        else:
+            response = reply(popped)
+            if not query.auto_ack:
+                response.undelivered = lambda: popper.release(waiter.lease)
+            call.answer(response)
+
     waiter = popper.pop(
         target,
         subscription_of(query.subscription_mode, query.subscription_from),
@@ -113,18 +136,11 @@ async def _pop(call: Call, target: Target) -> Response:
         partitions=query.partitions,
         auto_ack=query.auto_ack,
         wait_seconds=wait_seconds,
+        answer=done,
     )
     call.request.on_gone = lambda: popper.cancel(waiter)
     if call.request.gone:
         popper.cancel(waiter)
-    popped = await waiter.answer
-    if popped is None:
-        return _NOTHING
-    return Response(
-        200,
-        msgspec.json.encode(popped),
-        undelivered=None if query.auto_ack else lambda: popper.release(waiter.lease),
-    )
 
 
 def subscription_of(mode: str | None, since: str | None) -> Subscription:
@@ -153,10 +169,10 @@ POP_ANSWERS: dict[int, Any] = {200: Popped, 204: None, 400: ErrorBody}
 
 
 @routes.get("/api/v1/pop/queue/{queue}", role=Role.READ_WRITE, query=PopQuery, answers=POP_ANSWERS)
-async def pop_queue(call: Call) -> Response:
+def pop_queue(call: Call) -> None:
     """Take messages from any partition of a queue."""
     queue = check_name(call.params["queue"], "the queue's name")
-    return await _pop(call, Target(call.query.consumer_group or QUEUE_MODE, queue))
+    _pop(call, Target(call.query.consumer_group or QUEUE_MODE, queue))
 
 
 @routes.get(
@@ -165,15 +181,15 @@ async def pop_queue(call: Call) -> Response:
     query=PopQuery,
     answers=POP_ANSWERS,
 )
-async def pop_partition(call: Call) -> Response:
+def pop_partition(call: Call) -> None:
     """Take messages from one partition of a queue."""
     queue = check_name(call.params["queue"], "the queue's name")
     partition = check_name(call.params["partition"], "the partition's name")
-    return await _pop(call, Target(call.query.consumer_group or QUEUE_MODE, queue, partition))
+    _pop(call, Target(call.query.consumer_group or QUEUE_MODE, queue, partition))
 
 
 @routes.get("/api/v1/pop", role=Role.READ_WRITE, query=PopAnyQuery, answers=POP_ANSWERS)
-async def pop_any(call: Call) -> Response:
+def pop_any(call: Call) -> None:
     """Take messages from any queue of a namespace and/or task, the higher priority first."""
     query: PopAnyQuery = call.query
     if not query.namespace and not query.task:
@@ -181,7 +197,7 @@ async def pop_any(call: Call) -> Response:
     target = Target(
         query.consumer_group or QUEUE_MODE, namespace=query.namespace or None, task=query.task or None
     )
-    return await _pop(call, target)
+    _pop(call, target)
 
 
 @routes.post(
@@ -190,9 +206,9 @@ async def pop_any(call: Call) -> Response:
     body=Ack,
     answers={200: list[AckResult], 400: ErrorBody},
 )
-async def ack(call: Call) -> Response:
+def ack(call: Call) -> None:
     """Acknowledge one message."""
-    return reply(await call.broker.acker.ack([call.body], None))
+    call.broker.acker.submit([call.body], None, call.reply)
 
 
 @routes.post(
@@ -201,9 +217,9 @@ async def ack(call: Call) -> Response:
     body=AckBatchBody,
     answers={200: list[AckResult], 400: ErrorBody, 413: ErrorBody},
 )
-async def ack_batch(call: Call) -> Response:
+def ack_batch(call: Call) -> None:
     """Acknowledge several messages."""
-    return reply(await call.broker.acker.ack(call.body.acknowledgments, call.body.consumer_group))
+    call.broker.acker.submit(call.body.acknowledgments, call.body.consumer_group, call.reply)
 
 
 @routes.post(
@@ -251,7 +267,8 @@ async def transaction(call: Call) -> Response:
     for _ in range(ATTEMPTS):
         rows = await broker.pusher.prepare(items, call.request.subject)
         try:
-            pushed, acked, ready = await broker.database.transaction(work)
+            async with broker.pusher.apart(rows):
+                pushed, acked, ready = await broker.database.transaction(work)
             break
         except StaleQueue:
             broker.pusher.forget(rows)

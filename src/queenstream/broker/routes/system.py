@@ -89,7 +89,7 @@ async def health_ready(call: Call) -> Response:
 async def metrics(call: Call) -> Response:
     """What this process counts and what the queues hold: Prometheus text, or JSON if asked for."""
     if b"application/json" not in call.request.headers.get(b"accept", b""):
-        return await metrics_prometheus(call)
+        return await _prometheus(call)
     broker = call.broker
     await broker.gauges.read()
     snapshot = broker.metrics.snapshot(broker.live())
@@ -102,6 +102,10 @@ async def metrics(call: Call) -> Response:
 @routes.get("/metrics/prometheus", role=Role.READ_ONLY, answers={200: str})
 async def metrics_prometheus(call: Call) -> Response:
     """The same, as Prometheus text whatever is asked for."""
+    return await _prometheus(call)
+
+
+async def _prometheus(call: Call) -> Response:
     broker = call.broker
     await broker.gauges.read()
     return Response(200, broker.metrics.prometheus(broker.live()), CONTENT_TYPE_LATEST)

@@ -98,9 +98,7 @@ begin
             ready := c.ready_at is not null;
         else
             v_ids := array(
-                select (select m.id from queen.messages m
-                        where m.partition_id = p_partitions[i] and m.transaction_id = t)
-                from unnest(v_sent) t);
+                select (select m.id from queen.find_message(p_partitions[i], t) m) from unnest(v_sent) t);
             if p_plain[i] then
                 v_statuses := array_fill('completed'::text, array[v_count]);
                 v_leases := array_fill(p_leases[i], array[v_count]);

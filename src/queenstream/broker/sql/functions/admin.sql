@@ -117,6 +117,8 @@ begin
     if not found then
         return false;
     end if;
+    update queen.queues q set pusher = null     -- nobody's memory of the last seq holds
+    from queen.partitions p where p.id = p_partition and q.id = p.queue_id and q.pusher is not null;
     select m.id, m.seq into v_tail from queen.messages m
     where m.partition_id = p_partition order by m.id desc limit 1;
     if not found then
@@ -152,8 +154,7 @@ begin
     if not queen.lock_partition(p_partition) then
         return false;
     end if;
-    select m.id into v_id from queen.messages m
-    where m.partition_id = p_partition and m.transaction_id = p_transaction;
+    select m.id into v_id from queen.find_message(p_partition, p_transaction) m;
     return queen.remove_message(p_partition, v_id);
 end $$;
 
@@ -175,8 +176,7 @@ begin
     if not queen.lock_partition(p_partition) then
         return;
     end if;
-    select * into m from queen.messages x
-    where x.partition_id = p_partition and x.transaction_id = p_transaction;
+    select * into m from queen.find_message(p_partition, p_transaction);
     if not found then
         return;
     end if;
@@ -238,6 +238,8 @@ begin
           where d.id = any (p_letters) order by q) queues;
     perform pg_advisory_xact_lock(72002, stripe)
     from (select distinct (p % 1024)::integer as stripe from unnest(v_touched) p order by stripe) stripes;
+    update queen.queues q set pusher = null     -- nobody's memory of the last seq holds
+    from queen.partitions p where p.id = any (v_touched) and q.id = p.queue_id and q.pusher is not null;
     v_now := coalesce(p_now, clock_timestamp());
     v_base := nextval('queen.batches') << 16;
 

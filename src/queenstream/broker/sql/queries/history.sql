@@ -94,7 +94,7 @@ select m.id::text, m.transaction_id, m.partition_id::text, q.name as queue, p.na
 from (
     select m.partition_id, m.id, m.group_id, m.transaction_id, m.trace_id, m.producer_sub, m.created_at,
         m.key_id, m.payload, false as dead
-    from queen.messages m where m.partition_id = $1 and m.transaction_id = $2
+    from queen.find_message($1, $2) m
     union all
     select d.partition_id, d.message_id, d.group_id, d.transaction_id, d.trace_id, d.producer_sub,
         d.created_at, d.key_id, d.payload, true
@@ -114,12 +114,11 @@ with moment as (
 ), live as (
     select g.name, queen.state_for(c, m.id, moment.now) as state, c.ready_at, t.tries, t.error
     from moment
-    cross join queen.messages m
+    cross join queen.find_message($1, $2) m
     join queen.cursors c on c.partition_id = m.partition_id and (m.group_id is null or m.group_id = c.group_id)
     join queen.groups g on g.id = c.group_id
     left join queen.deliveries t on t.partition_id = c.partition_id and t.group_id = c.group_id
         and t.message_id = m.id
-    where m.partition_id = $1 and m.transaction_id = $2
 )
 select coalesce(live.name, letter.group_name) as consumer_group,
     case when letter.group_name is not null then 'dead' else live.state end as state,
@@ -183,7 +182,7 @@ delete from queen.dead_letters where id = any ($1::bigint[]) returning id;
 with trace as (
     insert into queen.traces (partition_id, transaction_id, group_name, event_type, data, created_at)
     select $1, $2, $3, $4, $5, coalesce($7::timestamptz, clock_timestamp())
-    where exists (select from queen.messages m where m.partition_id = $1 and m.transaction_id = $2)
+    where exists (select from queen.find_message($1, $2))
        or exists (select from queen.dead_letters d where d.partition_id = $1 and d.transaction_id = $2)
     returning id
 ), named as (
