@@ -27,7 +27,9 @@ update queen.cursors set ready_at = clock_timestamp(), last_lease_id = lease_id,
 
 async def hold(url: str) -> asyncpg.Connection[asyncpg.Record]:
     """A transaction with a number and a snapshot, left open."""
-    connection = await asyncpg.connect(url)
+    # The embedded server would end it after five minutes.
+    settings = {"idle_in_transaction_session_timeout": "0"}
+    connection = await asyncpg.connect(url, server_settings=settings)
     await connection.execute("create table if not exists elsewhere (at timestamptz)")
     await connection.execute("begin isolation level repeatable read")
     await connection.execute("insert into elsewhere values (now())")

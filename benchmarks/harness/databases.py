@@ -8,14 +8,12 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import asyncpg
 
-from harness.roles import Copy, Insert, Order, PgmqSend, Result
-
-if TYPE_CHECKING:
-    from harness.load import Tally
+from harness.roles import Copy, Insert, Order, PgmqSend, Result, result_of
+from queenstream.cli.bench.connections import Tally
 
 COLUMNS = ["partition_id", "id", "seq", "created_at", "transaction_id", "payload"]
 DURABLE = {"synchronous_commit": "on", "application_name": "benchmark", "jit": "off"}
@@ -57,8 +55,7 @@ async def work(role: Copy | Insert | PgmqSend, order: Order, tally: Tally, paylo
         step = _insert(role, payload)
     else:
         step = _send(role, payload)
-    tally.started = time.perf_counter()
-    tally.ends = tally.started + order.seconds
+    tally.restart(order.seconds)
 
     async def one(connection: Any) -> None:
         while (began := time.perf_counter()) < tally.ends:
@@ -67,7 +64,7 @@ async def work(role: Copy | Insert | PgmqSend, order: Order, tally: Tally, paylo
     await asyncio.gather(*(one(connection) for connection in pool))
     for connection in pool:
         await connection.close()
-    return tally.result()
+    return result_of(tally)
 
 
 Step = Callable[[Any], Awaitable[int]]

@@ -4,39 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-
-class Push(Struct, tag="push"):
-    """Keep ``connections`` pushes of ``batch`` messages in flight."""
-
-    connections: int
-    batch: int
-    partitions: int = 100
-    queue: str = "bench"
-    most: int = 0  # stop after so many messages; 0: when the time is over
-    walk: bool = False  # visit the partitions in order instead of from a random one on
-
-
-class Consume(Struct, tag="consume"):
-    """Pop and acknowledge, on ``connections`` connections."""
-
-    connections: int
-    batch: int
-    group: str
-    queue: str = "bench"
-    auto_ack: bool = False
-    until_empty: bool = False  # end at the first empty answer
-    wait_ms: int = 0  # a long poll
-
-
-class Latency(Struct, tag="latency"):
-    """Send ``rate`` messages a second, and see when long-polling consumers get them."""
-
-    rate: int
-    consumers: int
-    producers: int = 32
-    partitions: int = 100
-    queue: str = "latency"
-    group: str = "latency"
+from queenstream.cli.bench.connections import Tally
+from queenstream.cli.bench.end_to_end import Latency
+from queenstream.cli.bench.load import Consume, Push
 
 
 class Copy(Struct, tag="copy"):
@@ -90,6 +60,12 @@ class Result(Struct):
     p99_ms: float
     errors: int = 0
     error: str = ""
+
+
+def result_of(tally: Tally, *, whole: bool = True) -> Result:
+    """What a tally says. ``whole``: the rate is over all of the time; else up to the last answer."""
+    p50, p99 = tally.times.quantiles(0.5, 0.99)
+    return Result(tally.count, tally.rate(whole=whole), p50 * 1e3, p99 * 1e3, tally.errors, tally.error)
 
 
 class Outcome(Struct):

@@ -1,6 +1,7 @@
 """The command line: ``queen``.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 PostgreSQL cannot be used, 4 the port is taken.
+Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 PostgreSQL cannot be used (``bench``: the
+broker cannot be reached), 4 the port is taken.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import sys
 
 import typer
 
-from queenstream.cli import up
+from queenstream.cli import bench, doctor, up
+from queenstream.cli.target import BrokerUnreachable
 from queenstream.errors import ConfigError, PostgresError, QueenstreamError
 
 FAILED, USAGE, DATABASE, PORT = 1, 2, 3, 4
@@ -22,6 +24,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("up", help=up.HELP)(up.up)
+app.command("doctor", help=doctor.HELP)(doctor.doctor)
+app.add_typer(bench.app, name="bench")
 
 
 @app.callback()
@@ -37,7 +41,7 @@ def main() -> None:
         fail(error, PORT)
     except ConfigError as error:
         fail(error, USAGE)
-    except PostgresError as error:
+    except (PostgresError, BrokerUnreachable) as error:
         fail(error, DATABASE)
     except QueenstreamError as error:
         fail(error, FAILED)

@@ -24,6 +24,8 @@ _DEFAULTS: Mapping[str, str] = {
     "autovacuum_vacuum_cost_limit": "2000",
     "track_io_timing": "off",
     "jit": "off",
+    # An open transaction that was forgotten keeps every dead row alive.
+    "idle_in_transaction_session_timeout": "5min",
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_min_messages": "warning",
