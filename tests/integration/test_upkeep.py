@@ -196,7 +196,7 @@ async def test_a_table_that_is_in_use_is_left_alone_for_longer_and_longer(
 # Expiry
 
 
-POP = "select * from queen.pop($1, null, $2, '{10}', '{1}', '{false}', 1000000, $3) where request > 0"
+POP = "select * from queen.pop($1, null, $2, '{10}', '{1}', '{false}', 1000000, false, $3) where request > 0"
 
 
 @pytest.mark.usefixtures("by_hand")

@@ -29,7 +29,7 @@ from queenstream.broker.gauges import GaugeReader, Probe
 from queenstream.broker.http import HttpServer, Limits
 from queenstream.broker.metrics import Metrics
 from queenstream.broker.notices import Notice, Notices
-from queenstream.broker.popping import Popper
+from queenstream.broker.popping import Popper, Ride
 from queenstream.broker.pushing import Pusher
 from queenstream.broker.routes import PAGES, ROUTES
 from queenstream.broker.routing import Call, Request, Response, Role, Router, error_response
@@ -72,7 +72,7 @@ class Broker:
             max_pop_bytes=settings.max_pop_bytes,
         )  # fmt: skip
         self.pusher = Pusher(
-            self.database, self.directory, self.keyring, self.metrics, self.stored,
+            self.database, self.directory, self.keyring, self.metrics, self.popper, self.stored,
             lambda: self.notices.alone, max_batch=settings.max_batch,
         )  # fmt: skip
         self.acker = Acker(self.database, self.metrics, self.freed, max_batch=settings.max_batch)
@@ -112,9 +112,9 @@ class Broker:
 
     # What happened, told to those who wait here and elsewhere
 
-    def stored(self, touched: dict[str, set[str]]) -> None:
-        """Messages were stored."""
-        self.popper.stored(touched)
+    def stored(self, touched: dict[str, set[str]], ride: Ride | None) -> None:
+        """Messages were stored; the pops of ``ride`` were there."""
+        self.popper.stored(touched, ride)
         self.notices.ready(touched)
 
     def freed(self, queues: set[str]) -> None:

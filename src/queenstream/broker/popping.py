@@ -32,10 +32,11 @@ NET_SECONDS = 10.0  # the slow poll
 ATTEMPTS = 8  # to find the groups, when they are deleted all the time
 SOON_SECONDS = 0.01  # no lane asks the database more often than this without a reason
 
-STATEMENT = (
-    "select request, queue_name, partition_id, partition_name, ids, transactions, traces, payloads, keys, "
-    "subjects, created, tries, wait_seconds from queen.pop($1, $2, $3, $4, $5, $6, $7, $8)"
+COLUMNS = (
+    "request, queue_name, partition_id, partition_name, ids, transactions, traces, payloads, keys, "
+    "subjects, created, tries, wait_seconds"
 )
+STATEMENT = f"select {COLUMNS} from queen.pop($1, $2, $3, $4, $5, $6, $7, false, $8)"  # noqa: S608
 
 
 Answer = Callable[["Popped | BaseException | None", "Waiter"], None]
@@ -82,7 +83,7 @@ class Waiter:
 class _Lane:
     """The pops of one target and group, in the order they came."""
 
-    __slots__ = ("dirty", "start_id", "subscription", "target", "task", "timer", "waiters")
+    __slots__ = ("dirty", "riding", "start_id", "subscription", "target", "task", "timer", "waiters")
 
     def __init__(self, target: Target, subscription: Subscription) -> None:
         self.target = target
@@ -90,8 +91,25 @@ class _Lane:
         self.start_id: int | None = None  # the last id drawn when the group asked first
         self.waiters: dict[Waiter, None] = {}  # in their order, and each can leave at once
         self.dirty = False
+        self.riding = False  # its pops travel with a push
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
+
+
+class Ride:
+    """Waiting pops that travel with a push into their queue, in its statement and its transaction.
+
+    A message then reaches who waits for it with one commit instead of two.
+    """
+
+    __slots__ = ("arguments", "lane", "rows", "started", "waiters")
+
+    def __init__(self, lane: _Lane, waiters: list[Waiter], arguments: tuple[Any, ...]) -> None:
+        self.lane = lane
+        self.waiters = waiters
+        self.arguments = arguments
+        self.rows: list[Any] | None = None  # what the statement gave, once it is committed
+        self.started = perf_counter()
 
 
 class Popper:
@@ -178,7 +196,8 @@ class Popper:
 
     def _sweep(self, lane: _Lane) -> None:
         """Drop a lane in which nobody waits."""
-        if not lane.waiters and lane.task is None and self._lanes.get(lane.target) is lane:
+        at_work = lane.task is not None or lane.riding
+        if not lane.waiters and not at_work and self._lanes.get(lane.target) is lane:
             if lane.timer is not None:
                 lane.timer.cancel()
             del self._lanes[lane.target]
@@ -186,11 +205,13 @@ class Popper:
 
     # Waking
 
-    def stored(self, touched: dict[str, set[str]]) -> None:
-        """Messages were stored in these partitions of these queues, by this process."""
+    def stored(self, touched: dict[str, set[str]], ride: Ride | None = None) -> None:
+        """Messages were stored in these partitions of these queues, by this process; ``ride`` saw them."""
+        seen = ride and ride.lane
         for queue, partitions in touched.items():
             for lane in self._by_queue.get(queue, ()):
-                self._wake(lane)
+                if lane is not seen:
+                    self._wake(lane)
             if self._by_partition:
                 for partition in partitions:
                     for lane in self._by_partition.get((queue, partition), ()):
@@ -219,7 +240,7 @@ class Popper:
         self._start(lane)
 
     def _start(self, lane: _Lane) -> None:
-        if lane.task is None and lane.waiters and not self.paused and not self.closing:
+        if lane.task is None and not lane.riding and lane.waiters and not self.paused and not self.closing:
             if lane.timer is not None:
                 lane.timer.cancel()
                 lane.timer = None
@@ -257,9 +278,52 @@ class Popper:
         finally:
             lane.task = None
             self._sweep(lane)
+        self._wait(lane, wait)
+
+    def _wait(self, lane: _Lane, wait: float) -> None:
+        """Ask again when the database said so, if nobody wakes the lane before."""
         if lane.waiters:
             delay = min(max(wait, SOON_SECONDS), NET_SECONDS)
             lane.timer = asyncio.get_running_loop().call_later(delay, self._wake, lane)
+
+    # Riding
+
+    def board(self, name: str) -> Ride | None:
+        """The pops that wait for messages of a queue, to travel with a push into it."""
+        queue = self._directory.cached(name)
+        if queue is None or self.paused or self.closing:
+            return None
+        for lane in self._by_queue.get(name, ()):
+            group = queue.groups.get(lane.target.group)
+            if lane.task is None and not lane.riding and lane.waiters and group is not None:
+                waiters = list(lane.waiters)[:TOGETHER]
+                lane.riding, lane.dirty = True, False
+                if lane.timer is not None:
+                    lane.timer.cancel()
+                    lane.timer = None
+                return Ride(lane, waiters, self._arguments([group], None, waiters))
+        return None
+
+    def alight(self, ride: Ride) -> None:
+        """The push is over; if it was not stored, the pops ask without it."""
+        lane, rows = ride.lane, ride.rows
+        lane.riding = False
+        wait = 0.0
+        try:
+            if rows is None or rows[-1]["request"] == -1:  # or the group is gone: look again
+                lane.dirty = True
+            else:
+                served, wait = self._hand_out(lane, ride.waiters, rows, ride.started)
+                lane.dirty = lane.dirty or served == len(ride.waiters)
+        except Exception as error:
+            log.exception("pop from %s", lane.target)
+            for waiter in ride.waiters:
+                waiter.resolve(error)
+        self._sweep(lane)
+        if lane.dirty or any(not waiter.wait for waiter in lane.waiters):
+            self._start(lane)
+        else:
+            self._wait(lane, wait)
 
     async def _claim(self, lane: _Lane, waiters: list[Waiter]) -> tuple[int, float]:
         """Ask the database once: how many of the waiters were served, and when to ask again."""
@@ -268,23 +332,31 @@ class Popper:
             if not groups:
                 return 0, NET_SECONDS
             started = perf_counter()
-            rows = await self._database.hot(
-                STATEMENT,
-                groups,
-                partition,
-                [w.lease for w in waiters],
-                [w.batch for w in waiters],
-                [w.partitions for w in waiters],
-                [w.auto_ack for w in waiters],
-                self._max_pop_bytes,
-                self._database.now(),
-            )
+            arguments = self._arguments(groups, partition, waiters)
+            rows = await self._database.hot(STATEMENT, *arguments, self._database.now())
             if rows[-1]["request"] != -1:
                 break
             for name in await self._queue_names(lane.target):  # a group was deleted: subscribe it again
                 self._directory.drop(name)
         else:
             raise Unavailable("the group keeps being deleted; try again")
+        return self._hand_out(lane, waiters, rows, started)
+
+    def _arguments(self, groups: list[int], partition: int | None, waiters: list[Waiter]) -> tuple[Any, ...]:
+        return (
+            groups,
+            partition,
+            [w.lease for w in waiters],
+            [w.batch for w in waiters],
+            [w.partitions for w in waiters],
+            [w.auto_ack for w in waiters],
+            self._max_pop_bytes,
+        )
+
+    def _hand_out(
+        self, lane: _Lane, waiters: list[Waiter], rows: list[Any], started: float
+    ) -> tuple[int, float]:
+        """Give what was popped to who waited: how many were served, and when to ask again."""
         claims: dict[int, list[Any]] = {}
         for row in rows[:-1]:
             claims.setdefault(row["request"] - 1, []).append(row)

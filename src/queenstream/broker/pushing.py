@@ -5,6 +5,7 @@ What runs for every message is kept to comprehensions over columns; see docs/per
 
 from __future__ import annotations
 
+import logging
 import re
 import uuid
 from collections import Counter
@@ -15,24 +16,39 @@ from operator import add
 from time import perf_counter
 from typing import Any, cast
 
+import asyncpg
+
+from queenstream.broker import popping
 from queenstream.broker.batching import ROW_BYTES, Batcher
 from queenstream.broker.database import Database
 from queenstream.broker.directory import Directory, Queue
 from queenstream.broker.encryption import Keyring
 from queenstream.broker.metrics import Metrics
+from queenstream.broker.popping import Popper, Ride
 from queenstream.broker.tails import Tails
 from queenstream.broker.wire import PushItem, PushResult
 from queenstream.errors import QueueFull, RequestError, TooLarge, Unavailable
 
+log = logging.getLogger(__name__)
+
 ATTEMPTS = 8
 
-STATEMENT = (
-    "select status, base, owned, tails, stored_at, duplicate_rows, duplicate_ids "
-    "from queen.push($1::text::int[], $2::text::int[], $3::text::int[], $4::text::bigint[], $5::text::int[], "
+_PUSH = (
+    "queen.push($1::text::int[], $2::text::int[], $3::text::int[], $4::text::bigint[], $5::text::int[], "
     "$6::text::int[], $7::text::text[], $8, $9::text::int[], $10, $11, $12, $13, $14, $15, "
     "$16::text::bigint[], $17, $18)"
 )
+COLUMNS = ("status", "base", "owned", "tails", "stored_at", "duplicate_rows", "duplicate_ids")
+STATEMENT = f"select {', '.join(COLUMNS)} from {_PUSH}"  # noqa: S608
+# With a ride: what was popped, one row each, and on the last row what became of the push.
+_LAST = ", ".join(f"case when request <= 0 then {column} end as {column}" for column in COLUMNS)
+RIDE_STATEMENT = (
+    f"select {popping.COLUMNS}, {_LAST} from {_PUSH} pushed "  # noqa: S608
+    "cross join lateral queen.pop(case when pushed.status = 'ok' then $19::int[] else '{}' end, "
+    "$20, $21, $22, $23, $24, $25, true, $18) popped"
+)
 STRIPES = 1024  # of a partition's lock; sql/functions/push.sql
+RIDE_ROWS = 100  # a larger batch takes no pops along: who waits would wait for all of it
 LOOK = 50  # batches that look for repeated transactions first, after one that had some
 _PLAIN = re.compile(r"[0-9A-Za-z_.:,-]+")
 _NULL = re.compile(r"(?i)\bnull\b")
@@ -77,7 +93,8 @@ class Pusher:
         directory: Directory,
         keyring: Keyring | None,
         metrics: Metrics,
-        stored: Callable[[dict[str, set[str]]], None],
+        popper: Popper,
+        stored: Callable[[dict[str, set[str]], Ride | None], None],
         alone: Callable[[], bool],
         *,
         max_batch: int = 10_000,
@@ -86,6 +103,7 @@ class Pusher:
         self._directory = directory
         self._keyring = keyring
         self._metrics = metrics
+        self._popper = popper
         self._stored = stored
         self._alone = alone
         self._max_batch = max_batch
@@ -164,9 +182,11 @@ class Pusher:
 
     async def _run(self, batch: list[Rows], alone: bool) -> list[list[PushResult] | BaseException]:
         started = perf_counter()
+        riding = True
         for _ in range(ATTEMPTS):
+            ride = self._board(batch) if riding else None
             try:
-                results = await self.store(batch, self._database.hot, alone=alone)
+                results = await self.store(batch, self._database.hot, alone=alone, ride=ride)
                 break
             except StaleQueue:
                 for rows in batch:
@@ -177,11 +197,26 @@ class Pusher:
                     return [await self._separately(rows) for rows in batch]
             except _Split:
                 return [await self._separately(rows) for rows in batch]
+            except asyncpg.PostgresError:
+                if ride is None:
+                    raise
+                log.exception("a push with waiting pops failed; trying without them")
+                riding = False
+            finally:
+                if ride is not None:
+                    self._popper.alight(ride)
         else:
             raise Unavailable("the queue keeps changing; try again")
         self._metrics.batch("push", sum([len(rows.items) for rows in batch]), perf_counter() - started)
-        self.announce(batch, results)
+        self.announce(batch, results, ride)
         return [*results]
+
+    def _board(self, batch: list[Rows]) -> Ride | None:
+        """Who waits for messages of the queue, if the batch is small and for one queue."""
+        if sum([len(rows.items) for rows in batch]) > RIDE_ROWS:
+            return None
+        names = {name for rows in batch for name in rows.queues}
+        return self._popper.board(names.pop()) if len(names) == 1 else None
 
     async def _separately(self, rows: Rows) -> list[PushResult] | BaseException:
         try:
@@ -190,7 +225,9 @@ class Pusher:
         except Exception as error:  # noqa: BLE001 - it is this request's answer
             return error
 
-    def announce(self, batch: Sequence[Rows], results: Sequence[Sequence[PushResult]]) -> None:
+    def announce(
+        self, batch: Sequence[Rows], results: Sequence[Sequence[PushResult]], ride: Ride | None = None
+    ) -> None:
         """It is committed: count it, and wake who waits for it."""
         touched: dict[str, set[str]] = {}
         counts: dict[str, int] = {}
@@ -211,7 +248,7 @@ class Pusher:
         )
         for name, count in counts.items():
             self._metrics.pushed(name, count - repeats[name], repeats[name])
-        self._stored(touched)
+        self._stored(touched, ride)
 
     @asynccontextmanager
     async def apart(self, rows: Rows) -> AsyncIterator[None]:
@@ -220,11 +257,12 @@ class Pusher:
             yield
 
     async def store(
-        self, batch: Sequence[Rows], fetch: Fetch, *, alone: bool = False
+        self, batch: Sequence[Rows], fetch: Fetch, *, alone: bool = False, ride: Ride | None = None
     ) -> list[list[PushResult]]:
         """Run the statement for some requests; one list of results each.
 
-        ``alone``: no other batch is under way, so that the numbers that are remembered hold.
+        ``alone``: no other batch is under way, so that the numbers that are remembered hold. ``ride``: pops
+        that travel with it.
         """
         items = [item for rows in batch for item in rows.items]
         partitions = [partition for rows in batch for partition in rows.partitions]
@@ -245,7 +283,7 @@ class Pusher:
             remembered.rely(touched)
         try:
             found = await fetch(
-                STATEMENT,
+                STATEMENT if ride is None else RIDE_STATEMENT,
                 _array(queues),
                 _array([versions[id] for id in queues]),
                 _array(sorted({partition % STRIPES for partition in touched})),
@@ -264,8 +302,11 @@ class Pusher:
                 _array(tails) if alone else None,
                 last if alone else None,
                 self._database.now(),
+                *(() if ride is None else ride.arguments),
             )
-            status, base, owned, tails, stored_at, duplicate_rows, duplicate_ids = found[0]
+            status, base, owned, tails, stored_at, duplicate_rows, duplicate_ids = tuple(found[-1])[-7:]
+            if ride is not None and status == "ok":
+                ride.rows = found
             if not owned:
                 remembered.forget()
             if alone and owned is not None and status == "ok" and not duplicate_rows:

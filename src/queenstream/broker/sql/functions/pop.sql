@@ -7,7 +7,7 @@
 create or replace function queen.pop(
     p_groups integer[], p_partition bigint,
     p_leases uuid[], p_batches integer[], p_counts integer[], p_auto_acks boolean[],
-    p_max_bytes bigint, p_now timestamptz default null
+    p_max_bytes bigint, p_durable boolean, p_now timestamptz default null
 ) returns table (
     request integer, queue_name text, partition_id bigint, partition_name text,
     ids bigint[], transactions text[], traces text[], payloads bytea[], keys text[], subjects text[],
@@ -39,6 +39,12 @@ declare
     q queen.queues;
     c queen.cursors;
 begin
+    -- A lease need not outlive a crash of the server: lost, it has ended like one that ran out. So a pop waits for no
+    -- disk, unless it acknowledges, or shares its transaction with something else (p_durable).
+    if not p_durable and false = all (p_auto_acks) then
+        perform set_config('synchronous_commit', 'off', true);
+    end if;
+
     foreach v_group in array p_groups loop
         select * into g from queen.groups where id = v_group and active;
         if not found then
