@@ -1,6 +1,7 @@
 """What crosses the wire: the requests, checked on arrival, and the answers.
 
-These types check requests and make ``/openapi.json``. Field names are the contract's.
+These types check requests and make ``/openapi.json``. Field names are the contract's. ``gc=False``: there are
+thousands of them at a time, and none can be part of a cycle.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Configured(Struct, rename="camel"):
     options: Options
 
 
-class PushItem(Struct, rename="camel"):
+class PushItem(Struct, rename="camel", gc=False):
     queue: Name
     payload: Raw
     partition: Name = "Default"
@@ -67,7 +68,7 @@ class PushBody(Struct):
     items: Annotated[list[PushItem], Meta(min_length=1)]
 
 
-class PushResult(Struct):
+class PushResult(Struct, gc=False):
     index: int
     transaction_id: str
     message_id: str
@@ -96,7 +97,7 @@ class PopAnyQuery(PopQuery, rename="camel"):
     task: Text | None = None
 
 
-class Message(Struct, rename="camel"):
+class Message(Struct, rename="camel", gc=False):
     id: str
     transaction_id: str
     trace_id: str | None
@@ -125,7 +126,7 @@ class Popped(Struct, rename="camel"):
 AckStatus = Literal["completed", "failed", "dlq", "retry"]
 
 
-class Ack(Struct, rename="camel"):
+class Ack(Struct, rename="camel", gc=False):
     transaction_id: Name
     partition_id: Name
     status: AckStatus = "completed"
@@ -139,7 +140,7 @@ class AckBatchBody(Struct, rename="camel"):
     consumer_group: Text | None = None
 
 
-class AckResult(Struct, rename="camel"):
+class AckResult(Struct, rename="camel", gc=False):
     index: int
     transaction_id: str
     success: bool
