@@ -518,7 +518,7 @@ def test_settings_that_lose_messages_or_the_server_are_refused(place: Path, name
 def test_settings_hold_for_a_restart_by_hand(place: Path) -> None:
     server = postgres.start(place / "data", settings={"application_name": "it's \\ok"})
     assert fetch(server.url, "SHOW log_parameter_max_length_on_error") == "0"
-    assert fetch(server.url, "SHOW shared_buffers") == "256MB"
+    assert fetch(server.url, "SHOW max_wal_size") == "4GB"
     setting = "SELECT sourcefile FROM pg_settings WHERE name = 'application_name'"
     assert fetch(server.url, setting) == str(server.data / "queenstream.conf")
     value = "SELECT reset_val FROM pg_settings WHERE name = 'application_name'"

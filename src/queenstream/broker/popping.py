@@ -168,8 +168,11 @@ class Popper:
             loop = asyncio.get_running_loop()
             waiter.timer = loop.call_later(wait_seconds, self.cancel, waiter)
         waiter.lane = lane
+        # Where others wait, there was nothing for them, and whatever comes wakes the lane: no need to ask.
+        others_wait = bool(lane.waiters)
         lane.waiters[waiter] = None
-        self._start(lane)
+        if not (others_wait and waiter.wait):
+            self._start(lane)
         return waiter
 
     def cancel(self, waiter: Waiter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,6 @@ _DEFAULTS: Mapping[str, str] = {
     "fsync": "on",
     "synchronous_commit": "on",
     "full_page_writes": "on",
-    "shared_buffers": "256MB",
     "wal_buffers": "16MB",
     "max_wal_size": "4GB",
     "checkpoint_timeout": "15min",
@@ -63,6 +63,12 @@ _NAME = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*")
 SOCKET_PORT = 5432
 
 
+def _shared_buffers() -> str:
+    """An eighth of the machine's memory, for the newest messages and indexes; the rest is the user's."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return f"{min(max(memory // 8 // 2**20, 128), 4096)}MB"
+
+
 def render(*, socket: Path, port: int | None, lz4: bool, settings: Mapping[str, str] | None) -> str:
     """The text of ``queenstream.conf``.
 
@@ -72,6 +78,7 @@ def render(*, socket: Path, port: int | None, lz4: bool, settings: Mapping[str, 
     """
     values = {
         **_DEFAULTS,
+        "shared_buffers": _shared_buffers(),
         "wal_compression": "lz4" if lz4 else "pglz",
         **checked(settings or {}),
         "logging_collector": "off",
