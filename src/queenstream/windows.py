@@ -366,6 +366,10 @@ class Watermark:
         self.idle.add(source)
         return self._move()
 
+    def settle(self) -> int | None:
+        """The watermark that follows from the fields, once they were set by hand."""
+        return self._move()
+
     def raise_to(self, time: int) -> int:
         """At least ``time`` from here on: windows up to it are closed, whatever the sources say."""
         self.time = time if self.time is None else max(self.time, time)

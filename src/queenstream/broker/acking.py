@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from operator import attrgetter
 from time import perf_counter
 from typing import Any
@@ -61,6 +61,10 @@ class Acker:
         if len(acks) > self._max_batch:
             raise TooLarge(f"{len(acks)} acknowledgments are too many; send at most {self._max_batch}")
         self._batcher.submit((acks, group), len(acks) * ROW_BYTES, done)
+
+    def ask(self, acks: Sequence[Ack], group: str | None) -> Awaitable[list[AckResult]]:
+        """The same, for a coroutine that awaits the answer."""
+        return self._batcher.ask((acks, group), len(acks) * ROW_BYTES)
 
     async def _run(self, batch: list[_Request], _alone: bool) -> list[list[AckResult] | BaseException]:
         started = perf_counter()

@@ -33,6 +33,7 @@ from queenstream.broker.popping import Popper, Ride
 from queenstream.broker.pushing import Pusher
 from queenstream.broker.routes import PAGES, ROUTES
 from queenstream.broker.routing import Call, Request, Response, Role, Router, error_response
+from queenstream.broker.streams.running import Streams
 from queenstream.config import Settings
 from queenstream.errors import RequestError
 
@@ -78,6 +79,7 @@ class Broker:
         self.acker = Acker(self.database, self.metrics, self.freed, max_batch=settings.max_batch)
         self.notices = Notices(database_url, self._noticed, lambda: self.metrics.background_failed("notices"))
         self.background = Background(self)
+        self.streams = Streams(self)
         self.router = Router(ROUTES + PAGES)
         self.http = HttpServer(
             self.handle,
@@ -101,6 +103,7 @@ class Broker:
         """Drain: no new requests, those in flight finish, waiting pops are answered, then close."""
         self.ready = False
         self.http.close_listener()
+        await self.streams.close()
         await self.popper.close()
         await self.http.drain(self.settings.drain_timeout)
         await self.pusher.drain()
@@ -115,6 +118,7 @@ class Broker:
     def stored(self, touched: dict[str, set[str]], ride: Ride | None) -> None:
         """Messages were stored; the pops of ``ride`` were there."""
         self.popper.stored(touched, ride)
+        self.streams.stored(touched)
         self.notices.ready(touched)
 
     def freed(self, queues: set[str]) -> None:
@@ -127,6 +131,8 @@ class Broker:
         self.directory.drop(queue)
         self.popper.changed([queue])
         self.notices.changed(queue)
+        if self.streams.reads(queue):
+            self.background.soon(self.streams.load)
 
     def _noticed(self, notice: Notice) -> None:
         """Another broker speaks."""
@@ -135,8 +141,10 @@ class Broker:
         if notice.all:
             self.directory.clear()
             self.popper.wake_all()
+            self.streams.wake_all()
         else:
             self.popper.changed([*notice.ready, *notice.changed])
+            self.streams.stored(notice.ready)
         if notice.settings:
             self.background.soon(self.load_settings)
 
@@ -161,6 +169,7 @@ class Broker:
             was, self.popper.paused = self.popper.paused, paused
             if was and not paused:
                 self.popper.wake_all()
+        await self.streams.load()
 
     # Requests
 
@@ -189,7 +198,7 @@ class Broker:
             return self.respond(call, error)
         return None if work is None else await self._finish(call, work)
 
-    def _begin(self, call: Call) -> Coroutine[Any, Any, Response] | None:
+    def _begin(self, call: Call) -> Coroutine[Any, Any, Response | None] | None:
         route, request = call.route, call.request
         assert route is not None
         if route.query is not None:
@@ -198,9 +207,10 @@ class Broker:
             call.body = route.decode_body(request.body)
         return route.handler(call)
 
-    async def _finish(self, call: Call, work: Coroutine[Any, Any, Response]) -> Response:
+    async def _finish(self, call: Call, work: Coroutine[Any, Any, Response | None]) -> Response | None:
         try:
-            return self.respond(call, await work)
+            response = await work
+            return None if response is None else self.respond(call, response)
         except Exception as error:  # noqa: BLE001 - it is the answer
             return self.respond(call, error)
 

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import logging
 import socket
+import struct
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
@@ -32,12 +33,14 @@ logger = logging.getLogger(__name__)
 # The parser cannot be stopped between two pipelined requests, so it is fed this much at a time: it
 # bounds how many requests one connection can have parsed but not handled.
 _SLICE_BYTES = 16 * 1024
-_BURST = 64  # pipelined requests handled in a row before other connections get their turn
+_BURST = 64  # pipelined requests, or pieces of one answer, before other connections get their turn
 _JOINED_HEADER_BYTES = 8 * 1024  # past this, joining a repeated header would itself be the attack
 _JOINED_BODY_BYTES = 64 * 1024  # larger bodies are not copied to stand behind their headers
 _SHORT_BYTES = 256  # paths up to here are split once and remembered
 _LINGER_BYTES = 16 * 1024 * 1024  # after a refusal: how much beyond the body limit we still read
 _CLOSE, _KEEP_ALIVE = b"connection: close\r\n", b"connection: keep-alive\r\n"
+_CHUNKED = b"transfer-encoding: chunked\r\n"
+_RESET, _NO_RESET = struct.pack("ii", 1, 0), struct.pack("ii", 0, 0)  # SO_LINGER: how closing ends
 
 BODILESS = frozenset({*range(100, 200), 204, 304})
 
@@ -49,8 +52,8 @@ class Connection(asyncio.Protocol):
         "_body", "_closing", "_discard_bytes", "_expecting", "_head_bytes", "_headers",
         "_held_bytes", "_in_head", "_in_message", "_incoming", "_input_done", "_linger_until",
         "_loop", "_old_client", "_parser", "_pumping", "_reading_paused", "_ready", "_replaying",
-        "_request", "_server", "_silent_bytes", "_target", "_task", "_transport", "_unparsed",
-        "_unsent", "_unsent_bytes", "_write_paused", "deadline",
+        "_request", "_resumed", "_server", "_silent_bytes", "_streaming", "_target", "_task",
+        "_transport", "_unparsed", "_unsent", "_unsent_bytes", "_write_paused", "deadline",
     )  # fmt: skip
     _transport: asyncio.Transport
     _incoming: Request  # its headers are complete, its body is not
@@ -69,7 +72,7 @@ class Connection(asyncio.Protocol):
         self._in_message = self._in_head = False
         self._expecting = False  # the client waits for "100 Continue"
         self._replaying = False  # see _ignore_upgrade
-        self._old_client = False  # HTTP/1.0 with keep-alive, which wants to hear it granted
+        self._old_client = False  # HTTP/1.0 with keep-alive, which wants to hear it granted; knows no chunks
         # What waits, what is handled, what is written
         self._ready: deque[Request | Response] = deque()  # a Response is a refusal, and the last
         self._unparsed: bytes | memoryview = b""
@@ -80,6 +83,9 @@ class Connection(asyncio.Protocol):
         self._pumping = self._reading_paused = self._write_paused = self._closing = False
         self._unsent: Response | None = None  # more than the socket's buffer took
         self._unsent_bytes = self._discard_bytes = self._linger_until = 0
+        # An answer in pieces
+        self._streaming = False  # its iterator is at work; else the task must be left to tidy up
+        self._resumed: asyncio.Future[None] | None = None  # the next piece waits for the client
 
     # The transport calls these.
 
@@ -117,6 +123,8 @@ class Connection(asyncio.Protocol):
         if request is not None:
             request.gone = True
             _call(request.on_gone)
+        if self._streaming and self._task is not None:
+            self._task.cancel()
         if self._unsent is not None:
             _call(self._unsent.undelivered)
 
@@ -128,6 +136,8 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._write_paused = False
         self._unsent = None
+        if self._resumed is not None and not self._resumed.done():
+            self._resumed.set_result(None)
         if not self._closing:
             self.deadline = 0
             self._pump()
@@ -198,7 +208,9 @@ class Connection(asyncio.Protocol):
         self._incoming = Request(_method(parser.get_method()), path, query, headers, b"")
         self._input_done = not parser.should_keep_alive()
         if b"connection" in headers:
-            self._old_client = not self._input_done and parser.get_http_version() == "1.0"
+            # Once is for good: a request parsed ahead must not speak for the one being answered.
+            old = not self._input_done and parser.get_http_version() == "1.0"
+            self._old_client = self._old_client or old
         if b"content-length" in headers:
             length = int(headers[b"content-length"])
             if length > limits.body_bytes:
@@ -363,11 +375,15 @@ class Connection(asyncio.Protocol):
             logger.exception("%s %s: the handler failed", request.method, request.path[:200])
             response = _BROKEN
         if response is not None:
-            self._finish(request, response)
+            request.answer(request, response)
 
     def _finish(self, request: Request, response: Response) -> None:
         """The answer to the request that is handled."""
         assert self._request is request
+        if response.chunks is not None:
+            request.answer = _answered_twice  # the request stays ours: the assertion would not see it
+            self._loop.create_task(self._stream(request, response, response.chunks))
+            return
         try:
             self._answer(request, response)
         except Exception:
@@ -396,6 +412,101 @@ class Connection(asyncio.Protocol):
             self._unsent = response
         if last:
             self._close(linger=bool(self._unparsed or self._ready))
+
+    # Answers in pieces
+
+    async def _stream(self, request: Request, response: Response, chunks: AsyncIterator[bytes]) -> None:
+        """Send an answer in pieces; its request is handled until the last of them is written."""
+        # Known from here on, not before: a task cancelled before its first step would close no iterator.
+        self._task, self._streaming = asyncio.current_task(), True
+        begun = whole = last = False
+        try:
+            if not self._closing and not self._transport.is_closing():
+                until_close = self._old_client or (self._input_done and not self._ready)
+                last = until_close or self._server.draining
+                framing = b"" if until_close or response.status in BODILESS else _CHUNKED
+                head = self._server.render_open_head(response, framing + _CLOSE if last else framing)
+                self._transport.write(head)
+                begun = True
+                if request.method == "HEAD" or response.status in BODILESS:
+                    whole = True
+                elif until_close:
+                    whole = await self._send_until_close(chunks)
+                else:
+                    whole = await self._send(chunks, chunked=True)
+        except asyncio.CancelledError:
+            pass  # the client has left, or the server stops
+        except Exception:
+            logger.exception("%s %s: the answer broke off", request.method, request.path[:200])
+        if begun and not whole:
+            self._closing = True  # nor is there an answer to what was sent ahead
+            self._transport.abort()
+        elif whole and last:
+            self._close(linger=bool(self._unparsed or self._ready))
+        self._streaming = False
+        await _close_iterator(chunks)
+        if not whole:
+            _call(response.undelivered)
+        if not begun:
+            self._finish(request, _BROKEN)  # which nobody gets if the client has left
+            return
+        self._request = self._task = None
+        self._server.finished(self, len(request.body))
+        self._pump()
+
+    async def _send(self, chunks: AsyncIterator[bytes], *, chunked: bool) -> bool:
+        """Write the pieces as fast as the client takes them; returns whether it got all."""
+        transport, task, turns = self._transport, self._task, _BURST
+        assert task is not None
+        async for piece in chunks:
+            if transport.is_closing() or task.cancelling():
+                return False
+            if not piece:  # an empty chunk would end the answer
+                pass
+            elif not chunked:
+                transport.write(piece)
+            elif len(piece) <= _JOINED_BODY_BYTES:
+                transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            else:
+                transport.write(b"%x\r\n" % len(piece))
+                transport.write(piece)
+                transport.write(b"\r\n")
+            turns -= 1
+            if self._write_paused:
+                await self._until_resumed()
+            elif turns <= 0:
+                await asyncio.sleep(0)
+                turns = _BURST
+        # An iterator may take its being cancelled for its end.
+        if transport.is_closing() or task.cancelling():
+            return False
+        if chunked:
+            transport.write(b"0\r\n\r\n")
+        transport.set_write_buffer_limits(0)  # it has got all when nothing is left here
+        if self._write_paused:
+            await self._until_resumed()
+        if not transport.is_closing():
+            transport.set_write_buffer_limits()
+        return True
+
+    async def _until_resumed(self) -> None:
+        self._unsent_bytes = self._transport.get_write_buffer_size()  # grown since the pause
+        self._resumed = self._loop.create_future()
+        await self._resumed
+
+    async def _send_until_close(self, chunks: AsyncIterator[bytes]) -> bool:
+        """The same without framing, for a client that takes the end of the connection for the end.
+
+        So until all is sent, the end is to be a reset, whoever brings it about: even a kill of this process.
+        """
+        raw = self._transport.get_extra_info("socket")
+        with contextlib.suppress(OSError):  # the client may be gone already
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        whole = await self._send(chunks, chunked=False)
+        if whole:
+            with contextlib.suppress(OSError):
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_RESET)
+        return whole
 
     # The end
 
@@ -442,6 +553,21 @@ def _call(callback: Callable[[], None] | None) -> None:
             callback()
     except Exception:
         logger.exception("a callback for a client that left failed")
+
+
+def _answered_twice(request: Request, _: Response) -> None:
+    raise AssertionError(f"{request.method} {request.path[:200]} is answered twice")
+
+
+async def _close_iterator(chunks: AsyncIterator[bytes]) -> None:
+    try:
+        close = getattr(chunks, "aclose", None)  # generators have it, other iterators may
+        if close is not None:
+            await close()
+    except asyncio.CancelledError:
+        pass  # the server stops
+    except Exception:
+        logger.exception("an iterator of chunks cannot be closed")
 
 
 def _split_target(target: bytes) -> tuple[str, str]:

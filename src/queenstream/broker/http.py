@@ -55,6 +55,9 @@ class HttpServer:
 
     A handler is never cancelled because its client left: ``request.gone`` turns true and
     ``request.on_gone`` is called, then ``response.undelivered``, as the answer has no reader.
+
+    An answer with ``chunks`` is sent as fast as the client reads it; until its last piece is written, the
+    request counts as handled. Here the client's leaving does cancel: nobody is there to read the rest.
     """
 
     def __init__(
@@ -168,13 +171,15 @@ class HttpServer:
         head = self._heads.get((status, response.content_type))
         if head is None:
             head = self._render_first_lines(status, response.content_type)
-        extra = b""
-        if response.headers:
-            lines = (_header_line(n, v) for n, v in response.headers if n.lower() not in _FRAMING)
-            extra = b"".join(lines)
+        extra = _header_lines(response.headers) if response.headers else b""
         if status in BODILESS:
             return b"%b%b%b\r\n" % (head, connection, extra)
         return b"%bcontent-length: %d\r\n%b%b\r\n" % (head, len(response.body), connection, extra)
+
+    def render_open_head(self, response: Response, framing: bytes) -> bytes:
+        """The same for an answer of unknown length; ``framing`` are the lines that say how it ends."""
+        head = self._render_first_lines(response.status, response.content_type)
+        return b"%b%b%b\r\n" % (head, framing, _header_lines(response.headers))
 
     def _render_first_lines(self, status: int, content_type: str) -> bytes:
         head = f"HTTP/1.1 {status:03d} {_PHRASES.get(status, 'Unknown')}\r\n".encode("ascii")
@@ -183,6 +188,10 @@ class HttpServer:
             head += _header_line("content-type", content_type)
         self._heads[status, content_type] = head
         return head
+
+
+def _header_lines(headers: tuple[tuple[str, str], ...]) -> bytes:
+    return b"".join(_header_line(n, v) for n, v in headers if n.lower() not in _FRAMING)
 
 
 def _header_line(name: str, value: str) -> bytes:

@@ -37,9 +37,15 @@ COLUMNS = (
     "subjects, created, tries, wait_seconds"
 )
 STATEMENT = f"select {COLUMNS} from queen.pop($1, $2, $3, $4, $5, $6, $7, false, $8)"  # noqa: S608
+# Of a stream's own queue: the windows that were popped, with their first messages.
+PAGE = 2000  # messages
+STREAM_STATEMENT = (
+    f"select {COLUMNS}, content.* from queen.pop($1, $2, $3, $4, $5, $6, $7, false, $8) popped "  # noqa: S608
+    f"left join lateral queen.window_content(popped.payloads[1], {PAGE}, $7) content on true"
+)
 
 
-Answer = Callable[["Popped | BaseException | None", "Waiter"], None]
+Answer = Callable[[Any, "Waiter"], None]  # with what was popped (Popped, or a window's row), an error or None
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,7 @@ class Target:
     partition: str | None = None
     namespace: str | None = None
     task: str | None = None
+    stream: bool = False  # the queue holds a stream's windows: what is popped comes as a row
 
 
 class Waiter:
@@ -69,7 +76,7 @@ class Waiter:
         self.done = False
         self.timer: asyncio.TimerHandle | None = None
 
-    def resolve(self, popped: Popped | BaseException | None) -> None:
+    def resolve(self, popped: Any) -> None:
         """What was popped, nothing, or why it failed."""
         if self.timer is not None:
             self.timer.cancel()
@@ -336,7 +343,8 @@ class Popper:
                 return 0, NET_SECONDS
             started = perf_counter()
             arguments = self._arguments(groups, partition, waiters)
-            rows = await self._database.hot(STATEMENT, *arguments, self._database.now())
+            statement = STREAM_STATEMENT if lane.target.stream else STATEMENT
+            rows = await self._database.hot(statement, *arguments, self._database.now())
             if rows[-1]["request"] != -1:
                 break
             for name in await self._queue_names(lane.target):  # a group was deleted: subscribe it again
@@ -367,17 +375,17 @@ class Popper:
             count = sum(len(row["ids"]) for row in rows[:-1])
             self._metrics.batch("pop", count, perf_counter() - started)
         for place, claimed in claims.items():
-            self._deliver(waiters[place], claimed, lane.target.group)
+            self._deliver(waiters[place], claimed, lane.target)
         wait = rows[-1]["wait_seconds"]
         return len(claims), NET_SECONDS if wait is None else wait
 
-    def _deliver(self, waiter: Waiter, claimed: list[Any], group: str) -> None:
+    def _deliver(self, waiter: Waiter, claimed: list[Any], target: Target) -> None:
         if waiter.done:
             if not waiter.auto_ack:
                 self.release(waiter.lease)
             return
         try:
-            popped = self._build(waiter, claimed, group)
+            popped = claimed[0] if target.stream else self._build(waiter, claimed, target.group)
         except QueenstreamError as error:
             self.release(waiter.lease)
             waiter.resolve(Unavailable(str(error)))

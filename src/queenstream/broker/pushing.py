@@ -11,6 +11,7 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from itertools import accumulate
 from operator import add
 from time import perf_counter
@@ -36,7 +37,7 @@ ATTEMPTS = 8
 _PUSH = (
     "queen.push($1::text::int[], $2::text::int[], $3::text::int[], $4::text::bigint[], $5::text::int[], "
     "$6::text::int[], $7::text::text[], $8, $9::text::int[], $10, $11, $12, $13, $14, $15, "
-    "$16::text::bigint[], $17, $18)"
+    "$16::text::bigint[], $17, $18, $19::text::timestamptz[])"
 )
 COLUMNS = ("status", "base", "owned", "tails", "stored_at", "duplicate_rows", "duplicate_ids")
 STATEMENT = f"select {', '.join(COLUMNS)} from {_PUSH}"  # noqa: S608
@@ -44,8 +45,8 @@ STATEMENT = f"select {', '.join(COLUMNS)} from {_PUSH}"  # noqa: S608
 _LAST = ", ".join(f"case when request <= 0 then {column} end as {column}" for column in COLUMNS)
 RIDE_STATEMENT = (
     f"select {popping.COLUMNS}, {_LAST} from {_PUSH} pushed "  # noqa: S608
-    "cross join lateral queen.pop(case when pushed.status = 'ok' then $19::int[] else '{}' end, "
-    "$20, $21, $22, $23, $24, $25, true, $18) popped"
+    "cross join lateral queen.pop(case when pushed.status = 'ok' then $20::int[] else '{}' end, "
+    "$21, $22, $23, $24, $25, $26, true, $18) popped"
 )
 STRIPES = 1024  # of a partition's lock; sql/functions/push.sql
 RIDE_ROWS = 100  # a larger batch takes no pops along: who waits would wait for all of it
@@ -256,12 +257,18 @@ class Pusher:
             yield
 
     async def store(
-        self, batch: Sequence[Rows], fetch: Fetch, *, alone: bool = False, ride: Ride | None = None
+        self,
+        batch: Sequence[Rows],
+        fetch: Fetch,
+        *,
+        alone: bool = False,
+        ride: Ride | None = None,
+        created: Sequence[datetime] | None = None,
     ) -> list[list[PushResult]]:
         """Run the statement for some requests; one list of results each.
 
         ``alone``: no other batch is under way, so that the numbers that are remembered hold. ``ride``: pops
-        that travel with it.
+        that travel with it. ``created``: the time of each message, where it is not now.
         """
         items = [item for rows in batch for item in rows.items]
         partitions = [partition for rows in batch for partition in rows.partitions]
@@ -301,6 +308,7 @@ class Pusher:
                 _array(tails) if alone else None,
                 last if alone else None,
                 self._database.now(),
+                created and "{" + ",".join([created[at].isoformat() for at in order]) + "}",
                 *(() if ride is None else ride.arguments),
             )
             status, base, owned, tails, stored_at, duplicate_rows, duplicate_ids = tuple(found[-1])[-7:]

@@ -14,7 +14,7 @@ and for ``/openapi.json``. Handlers take a ``Call`` and return a ``Response``::
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote_to_bytes
@@ -59,9 +59,14 @@ class Response:
     """Status, body and headers; the protocol adds the framing.
 
     ``undelivered`` is called when the client went away before the answer was written.
+
+    ``chunks`` stands in for ``body`` where the answer is too large to hold: the next piece is asked for when
+    the client has taken what came before. Pieces of some kB are best; each becomes one HTTP chunk. If the
+    client leaves, the iterator is cancelled where it waits, then closed. If it raises, the connection breaks:
+    the client sees an answer cut short, never one that looks whole.
     """
 
-    __slots__ = ("body", "content_type", "headers", "status", "undelivered")
+    __slots__ = ("body", "chunks", "content_type", "headers", "status", "undelivered")
 
     def __init__(
         self,
@@ -70,12 +75,14 @@ class Response:
         content_type: str = JSON,
         headers: tuple[tuple[str, str], ...] = (),
         undelivered: Callable[[], None] | None = None,
+        chunks: AsyncIterator[bytes] | None = None,
     ) -> None:
         self.status = status
         self.body = body
         self.content_type = content_type
         self.headers = headers
         self.undelivered = undelivered
+        self.chunks = chunks
 
 
 class Call:
@@ -101,9 +108,10 @@ class Call:
         self.answer(value if isinstance(value, BaseException) else reply(value))
 
 
-# A handler returns a coroutine of its answer, or None if it calls ``call.answer`` itself, then or later. The
-# latter is for what is asked thousands of times a second: a task for each would cost more than all the rest.
-Handler = Callable[[Call], Coroutine[Any, Any, Response] | None]
+# A handler returns a coroutine of its answer. None, at once or from the coroutine, says that it calls
+# ``call.answer`` itself, then or later; at once is for what is asked thousands of times a second: a task for
+# each would cost more than all the rest.
+Handler = Callable[[Call], Coroutine[Any, Any, Response | None] | None]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from queenstream.broker.routes import groups, history, messages, page, resources, system
+from queenstream.broker.routes import groups, history, messages, page, resources, streams, system
 
-ROUTES = tuple(route for module in (messages, resources, history, groups, system) for route in module.routes)
+ROUTES = tuple(
+    route for module in (messages, streams, resources, history, groups, system) for route in module.routes
+)
 PAGES = tuple(page.routes)

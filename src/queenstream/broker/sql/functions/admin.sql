@@ -282,10 +282,10 @@ begin
     -- All of the partition's cursors, as a push does: those it is not for pass it at their next pop.
     update queen.cursors c
     set ready_at = v_now + make_interval(
-        secs => greatest(q.delayed_processing_seconds, q.window_buffer_seconds))
+        secs => case when c.eager then 0 else greatest(q.delayed_processing_seconds, q.window_buffer_seconds) end)
     from queen.queues q
     where c.partition_id = any (v_touched) and q.id = c.queue_id
-      and (c.ready_at is null or (q.window_buffer_seconds > 0 and c.lease_id is null));
+      and (c.ready_at is null or (q.window_buffer_seconds > 0 and c.lease_id is null and not c.eager));
 end $$;
 
 -- Delete a group's progress in its queues, or in one; with p_metadata its subscription too. One row each.

@@ -434,7 +434,7 @@ begin
 end $$;
 
 -- Extend a lease that still holds; null when it does not.
-create or replace function queen.extend(p_lease uuid, p_seconds integer, p_now timestamptz default null)
+create or replace function queen.extend(p_lease uuid, p_seconds double precision, p_now timestamptz default null)
 returns timestamptz language plpgsql as $$
 declare
     v_now timestamptz := coalesce(p_now, clock_timestamp());

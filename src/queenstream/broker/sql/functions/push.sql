@@ -18,6 +18,7 @@
 -- (queues.pusher) knows the last numbers: p_tails, null for those it does not know, and p_last, no earlier than the
 -- newest message of those it does. Whoever else stores a message takes pusher away in the same transaction: a broker
 -- whose turn comes after that, under the partition's lock, is not believed, and the last messages are read.
+-- p_created: each row's created_at, in place of now, for a call without p_tails; it rises inside a partition all the same.
 -- owned says what the caller may remember: true all, false only what this call tells, null nothing. A call that may
 -- run beside others of the same broker sends no p_tails, and does not make it the pusher: the others could not know.
 create or replace function queen.push(
@@ -25,7 +26,7 @@ create or replace function queen.push(
     p_touched bigint[], p_starts integer[], p_places integer[], p_transactions text[],
     p_payloads bytea, p_ends integer[], p_traces text[], p_keys text[], p_subjects text[],
     p_requests integer, p_look boolean, p_pusher bigint, p_tails bigint[], p_last timestamptz,
-    p_now timestamptz default null,
+    p_now timestamptz default null, p_created timestamptz[] default null,
     out status text, out base bigint, out owned boolean, out tails bigint[], out stored_at timestamptz,
     out duplicate_rows integer[], out duplicate_ids bigint[]
 ) language plpgsql as $$
@@ -82,10 +83,13 @@ begin
         if owned is not true or stored_at < p_last then
             p_tails := null;
         end if;
-        select array_agg(seq), array_agg(created_at), max(created_at) into tails, v_times, stored_at
+        select array_agg(seq), array_agg(created_at),
+            case when p_created is null then max(created_at) else stored_at end
+        into tails, v_times, stored_at
         from (
             select coalesce(t.tail, last.seq, (select base_seq from queen.partitions where id = t.id)) as seq,
-                greatest(stored_at, last.created_at) as created_at
+                case when p_created is null then greatest(stored_at, last.created_at) else last.created_at end
+                    as created_at
             from unnest(p_touched, p_tails) as t (id, tail)
             left join lateral (
                 select m.seq, m.created_at from queen.messages m
@@ -119,7 +123,8 @@ begin
                 (partition_id, id, seq, created_at, key_id, transaction_id, trace_id, producer_sub, payload)
             select p_touched[row.place], base + row.n,
                 tails[row.place] - p_starts[row.place] + coalesce(v_numbers[row.n], row.n),
-                coalesce(v_times[row.place], stored_at),
+                case when p_created is null then coalesce(v_times[row.place], stored_at)
+                     else greatest(p_created[row.n], v_times[row.place]) end,
                 row.key_id, row.transaction_id, row.trace_id, row.subject,
                 substr(p_payloads, p_ends[row.n] + 1, p_ends[row.n + 1] - p_ends[row.n])
             from unnest(p_places, p_transactions, p_traces, p_keys, p_subjects, v_existing)
@@ -137,12 +142,13 @@ begin
     -- A cursor that waits for something else already (a delay, a retry) waits no shorter for this push.
     update queen.cursors c
     set ready_at = greatest(c.ready_at, stored_at + make_interval(
-        secs => case when c.ready_at is null
+        secs => case when c.eager then 0
+                     when c.ready_at is null
                      then greatest(q.delayed_processing_seconds, q.window_buffer_seconds)
                      else q.window_buffer_seconds end))
     from queen.queues q
     where c.partition_id = any (v_stored) and q.id = c.queue_id
-      and (c.ready_at is null or (q.window_buffer_seconds > 0 and c.lease_id is null));
+      and (c.ready_at is null or (q.window_buffer_seconds > 0 and c.lease_id is null and not c.eager));
     status := 'ok';
 end $$;
 

@@ -32,8 +32,8 @@ begin
         on conflict on constraint partitions_queue_id_name_key do nothing
         returning id
     )
-    insert into queen.cursors (partition_id, group_id, queue_id, acked_id)
-    select made.id, g.id, g.queue_id, g.start_id
+    insert into queen.cursors (partition_id, group_id, queue_id, acked_id, eager)
+    select made.id, g.id, g.queue_id, g.start_id, g.stream_id is not null
     from made
     join queen.groups g on g.queue_id = ensure_partitions.queue_id and g.active;
     partition_ids := queen.partition_ids(queue_id, p_names);
@@ -50,7 +50,7 @@ $$;
 -- p_start: the last id that was drawn when the group asked first, before the queue existed.
 create or replace function queen.ensure_group(
     p_queue integer, p_name text, p_mode text, p_from timestamptz,
-    p_start bigint default null, p_now timestamptz default null
+    p_start bigint default null, p_now timestamptz default null, p_stream integer default null
 ) returns integer language plpgsql as $$
 declare
     g queen.groups;
@@ -74,16 +74,16 @@ begin
         delete from queen.first_pops f using queen.queues q
         where q.id = p_queue and f.queue_name = q.name and f.group_name = p_name
         returning f.start_id into v_start;
-        insert into queen.groups (queue_id, name, subscription_mode, subscription_from, start_id)
-        values (p_queue, p_name, p_mode, p_from,
+        insert into queen.groups (queue_id, name, subscription_mode, subscription_from, stream_id, start_id)
+        values (p_queue, p_name, p_mode, p_from, p_stream,
                 case when p_mode = 'new' then coalesce(v_start, p_start, queen.last_id()) else 0 end)
         returning * into g;
     else
         update queen.groups set active = true where id = g.id;
     end if;
 
-    insert into queen.cursors (partition_id, group_id, queue_id, acked_id, acked_seq, ready_at)
-    select p.id, g.id, p_queue, start.id, coalesce(
+    insert into queen.cursors (partition_id, group_id, queue_id, eager, acked_id, acked_seq, ready_at)
+    select p.id, g.id, p_queue, g.stream_id is not null, start.id, coalesce(
             (select m.seq from queen.messages m
              where m.partition_id = p.id and m.id <= start.id order by m.id desc limit 1), 0),
         case when exists (select from queen.messages m where m.partition_id = p.id and m.id > start.id)

@@ -1,0 +1,302 @@
+"""Streams: define, poll, acknowledge, renew, seek."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
+
+from queenstream import windows
+from queenstream.broker.acking import lease_number
+from queenstream.broker.directory import Subscription
+from queenstream.broker.popping import PAGE, Target, Waiter
+from queenstream.broker.routes.messages import parse_time
+from queenstream.broker.routing import Call, Response, Role, Routes, reply
+from queenstream.broker.streams.defining import define as define_stream
+from queenstream.broker.streams.definition import OWN, Stream
+from queenstream.broker.wire import Ack, ErrorBody
+from queenstream.broker.wire_streams import (
+    DefineBody,
+    Defined,
+    PollBody,
+    Polled,
+    RenewBody,
+    Renewed,
+    StreamAckBody,
+    StreamAcked,
+    StreamSeekBody,
+    Success,
+    Window,
+    WindowMessage,
+)
+from queenstream.errors import InvalidRequest, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from queenstream.broker.app import Broker
+
+routes = Routes("streams")
+
+_NOTHING = Response(204)
+_ENDED = "the lease has ended, or is not this window's: nothing was changed. Poll again."
+_MORE = (
+    "select id, transaction_id, payload, key_id, created_at, queue_name, partition_name "
+    "from queen.window_messages($1, $2, $3, $4, $5)"
+)
+_LEASED = """
+    select c.partition_id, g.name as group_name, m.transaction_id, w.key, w.start_us, w.end_us, w.stream_id
+    from queen.cursors c
+    join queen.groups g on g.id = c.group_id
+    join queen.messages m on m.partition_id = c.partition_id and m.id = c.lease_to
+    join queen.queues q on q.id = c.queue_id and q.stream_id is not null
+    join queen.windows w on w.id = convert_from(m.payload, 'UTF8')::bigint
+    where c.lease_id = $1 and c.ready_at > coalesce($2, clock_timestamp())
+"""
+
+
+async def stream_named(broker: Broker, name: str) -> Stream:
+    """The stream, or 404."""
+    stream = await broker.streams.find(name)
+    if stream is None:
+        raise NotFound(f"there is no stream {name[:200]!r}; define it first")
+    return stream
+
+
+@routes.post(
+    "/api/v1/stream/define",
+    role=Role.READ_WRITE,
+    body=DefineBody,
+    answers={201: Defined, 400: ErrorBody, 409: ErrorBody},
+)
+async def define(call: Call) -> Response:
+    """Define a stream, or take over what may change of one that exists."""
+    body: DefineBody = call.body
+    broker = call.broker
+    since = None if not body.subscription_from else parse_time(body.subscription_from, "subscription_from")
+    stream_id = await define_stream(broker, body, since)
+    broker.directory.drop(OWN + body.name)
+    await broker.streams.load()
+    broker.streams.wake_all()
+    broker.notices.settings()
+    return reply(Defined(True, str(stream_id), body.name), 201)
+
+
+@routes.post(
+    "/api/v1/stream/poll",
+    role=Role.READ_WRITE,
+    body=PollBody,
+    answers={200: Polled, 204: None, 400: ErrorBody, 404: ErrorBody},
+)
+def poll(call: Call) -> Any:
+    """Take the next window of a stream for a group, or wait for one."""
+    stream = call.broker.streams.get(call.body.stream_name)
+    if stream is None:
+        return _poll_unknown(call)
+    _poll(call, stream)
+    return None
+
+
+async def _poll_unknown(call: Call) -> Response | None:
+    stream = await stream_named(call.broker, call.body.stream_name)
+    _poll(call, stream)
+    return None
+
+
+def _poll(call: Call, stream: Stream) -> None:
+    body: PollBody = call.body
+    broker = call.broker
+    popper = broker.popper
+    since = stream.subscription_from
+    if body.subscription_from:
+        since = parse_time(body.subscription_from, "subscriptionFrom")
+    subscription = Subscription() if since is None else Subscription("from", aligned(stream, since))
+
+    def done(row: Any, waiter: Waiter) -> None:
+        if row is None:
+            call.answer(_NOTHING)
+        elif isinstance(row, BaseException):
+            call.answer(row)
+        else:
+            try:
+                response = window_response(broker, stream, row, str(waiter.lease))
+            except Exception as error:  # noqa: BLE001 - it is the answer
+                popper.release(waiter.lease)
+                call.answer(error)
+                return
+            response.undelivered = lambda: popper.release(waiter.lease)
+            call.answer(response)
+
+    waiter = popper.pop(
+        Target(body.consumer_group, stream.queue, stream=True),
+        subscription,
+        batch=1,
+        partitions=1,
+        auto_ack=False,
+        wait_seconds=min(body.timeout / 1000, broker.settings.max_wait),
+        answer=done,
+    )
+    call.request.on_gone = lambda: popper.cancel(waiter)
+    if call.request.gone:
+        popper.cancel(waiter)
+    broker.streams.asked(stream.name)
+
+
+def aligned(stream: Stream, moment: datetime) -> datetime:
+    """A time moved down to a window's start, where windows have fixed starts."""
+    definition = stream.windows
+    if isinstance(definition, windows.Tumbling | windows.Sliding):
+        return windows.from_us(definition.aligned(windows.to_us(moment)))
+    return moment
+
+
+def window_response(broker: Broker, stream: Stream, row: Any, lease: str) -> Response:
+    """A window with all its messages: at once, or page by page if it is large."""
+    messages = [
+        _message(broker, *columns)
+        for columns in zip(
+            row["content_ids"] or [],
+            row["content_transactions"] or [],
+            row["content_payloads"] or [],
+            row["content_keys"] or [None] * len(row["content_ids"] or []),
+            row["content_created"] or [],
+            row["content_queues"] or [],
+            row["content_partitions"] or [],
+            strict=True,
+        )
+    ]
+    if stream.window_type == "count":
+        start, end = row["first_at"], row["last_at"] + timedelta(microseconds=1)
+    else:
+        start, end = windows.from_us(row["start_us"]), windows.from_us(row["end_us"])
+    window = Window(
+        stream.window_id(row["key"], row["start_us"], row["end_us"]),
+        lease,
+        row["key"],
+        start,
+        end,
+        (row["tries"][0] if row["tries"] else 0) + 1,
+        row["complete"],
+        messages,
+    )
+    body = msgspec.json.encode(Polled(window))
+    if not messages or len(messages) >= row["messages"]:
+        return Response(200, body)
+    last = (row["content_created"][-1], row["content_ids"][-1])
+    return Response(200, chunks=_pages(broker, row["window_id"], body, last))
+
+
+async def _pages(
+    broker: Broker, window_id: int, first: bytes, last: tuple[datetime, int]
+) -> AsyncIterator[bytes]:
+    """The answer in pieces: a page of messages is in memory, never the whole window."""
+    yield first[:-3]  # without ]}}
+    while True:
+        rows = await broker.database.hot(_MORE, window_id, *last, PAGE, broker.settings.max_pop_bytes)
+        if not rows:
+            yield b"]}}"
+            return
+        last = rows[-1]["created_at"], rows[-1]["id"]
+        messages = [
+            _message(
+                broker, r["id"], r["transaction_id"], r["payload"], r["key_id"], r["created_at"],
+                r["queue_name"], r["partition_name"],
+            )
+            for r in rows
+        ]  # fmt: skip
+        yield b"," + msgspec.json.encode(messages)[1:-1]
+
+
+def _message(
+    broker: Broker,
+    id: int,
+    transaction: str,
+    payload: bytes,
+    key: str | None,
+    created: datetime,
+    queue: str,
+    partition: str,
+) -> WindowMessage:
+    if key is not None:
+        if broker.keyring is None:
+            raise Unavailable("a payload is encrypted and this broker has no key; set QUEEN_ENCRYPTION_KEYS")
+        payload = broker.keyring.decrypt(key, payload)
+    raw = Raw(payload)
+    return WindowMessage(str(id), transaction, raw, raw, created, queue, partition)
+
+
+@routes.post(
+    "/api/v1/stream/ack",
+    role=Role.READ_WRITE,
+    body=StreamAckBody,
+    answers={200: StreamAcked, 400: ErrorBody},
+)
+async def ack(call: Call) -> Response:
+    """Acknowledge a window, or give it back as failed: it comes again, or goes to the dead letters."""
+    body: StreamAckBody = call.body
+    broker = call.broker
+    lease = lease_number(body.lease_id)
+    rows = await broker.database.hot(_LEASED, lease, broker.database.now())
+    if not rows:
+        raise InvalidRequest(_ENDED)
+    row = rows[0]
+    stream = await _by_id(broker, row["stream_id"])
+    if stream is None or stream.window_id(row["key"], row["start_us"], row["end_us"]) != body.window_id:
+        raise InvalidRequest(_ENDED)
+    status: Any = "completed" if body.success else "failed"
+    error = None if body.success else body.error or "the consumer gave it back"
+    sent = Ack(
+        row["transaction_id"], str(row["partition_id"]), status, error, row["group_name"], body.lease_id
+    )
+    [result] = await broker.acker.ask([sent], None)
+    if not result.success:
+        raise InvalidRequest(_ENDED)
+    return reply(StreamAcked(True, body.success))
+
+
+async def _by_id(broker: Broker, stream_id: int) -> Stream | None:
+    known = broker.streams.by_id(stream_id)
+    if known is None:
+        await broker.streams.load()
+        known = broker.streams.by_id(stream_id)
+    return known
+
+
+@routes.post(
+    "/api/v1/stream/renew-lease",
+    role=Role.READ_WRITE,
+    body=RenewBody,
+    answers={200: Renewed, 400: ErrorBody, 404: ErrorBody},
+)
+async def renew(call: Call) -> Response:
+    """Hold a window longer, counted from now."""
+    body: RenewBody = call.body
+    rows = await call.broker.database.hot(
+        "select queen.extend($1, $2, $3) as until",
+        lease_number(body.lease_id),
+        body.extend_ms / 1000,
+        call.broker.database.now(),
+    )
+    until = rows[0]["until"]
+    if until is None:
+        raise NotFound("the lease has ended or does not exist; poll again")
+    return reply(Renewed(True, until))
+
+
+@routes.post(
+    "/api/v1/stream/seek",
+    role=Role.READ_WRITE,
+    body=StreamSeekBody,
+    answers={200: Success, 400: ErrorBody, 404: ErrorBody},
+)
+async def seek(call: Call) -> Response:
+    """Move a group to the windows from a time on; leases that are out become void."""
+    body: StreamSeekBody = call.body
+    broker = call.broker
+    stream = await stream_named(broker, body.stream_name)
+    at = aligned(stream, parse_time(body.timestamp, "timestamp"))
+    now = broker.database.now()
+    await broker.database.admin("stream_seek", stream.queue_id, body.consumer_group, at, now)
+    broker.changed(stream.queue)
+    return reply(Success(True))

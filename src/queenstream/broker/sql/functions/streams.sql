@@ -1,0 +1,190 @@
+-- Streams: reading the sources, closing windows, giving their content. Which message belongs to which window is
+-- decided in broker/streams; locks: (72006, stream id) held by the one broker that assigns.
+
+create or replace function queen.to_us(p_at timestamptz) returns bigint language sql immutable as $$
+    select round(date_part('epoch', p_at) * 1000000)::bigint
+$$;
+
+-- The time before which everything that was pushed into these queues is committed: nobody pushes while it is taken.
+-- Null: a push has been under way for too long to wait for it.
+create or replace function queen.barrier(p_queues integer[], p_now timestamptz default null) returns timestamptz
+language plpgsql set lock_timeout = '200ms' as $$
+begin
+    perform pg_advisory_xact_lock(72001, q) from (select q from unnest(p_queues) q order by q) queues;
+    return coalesce(p_now, clock_timestamp());
+exception when lock_not_available then
+    return null;
+end $$;
+
+-- What is new in a stream's sources, by partition, those first that have waited longest. The caller holds the stream.
+-- more: the partition has messages beyond these.
+create or replace function queen.stream_read(
+    p_stream integer, p_partitions integer, p_messages integer, p_payloads boolean
+) returns table (
+    queue_id integer, partition_id bigint, partition_name text, acked_id bigint,
+    ids bigint[], created bigint[], payloads bytea[], keys text[], last_id bigint, last_seq bigint, more boolean
+) language plpgsql as $$
+#variable_conflict use_column
+declare
+    s queen.stream_sources;
+begin
+    for s in select * from queen.stream_sources x where x.stream_id = p_stream order by x.queue_id loop
+        return query
+        select s.queue_id, c.partition_id, (select p.name from queen.partitions p where p.id = c.partition_id),
+            c.acked_id, m.ids, m.created, m.payloads, m.keys, coalesce(m.last_id, c.acked_id),
+            coalesce(m.last_seq, c.acked_seq), coalesce(m.read, 0) >= p_messages
+        from (
+            select x.partition_id, x.acked_id, x.acked_seq from queen.cursors x
+            where x.group_id = s.group_id and x.ready_at is not null
+            order by x.ready_at limit p_partitions for update
+        ) c
+        cross join lateral (
+            select array_agg(x.id) filter (where x.group_id is null) as ids,
+                array_agg(queen.to_us(x.created_at)) filter (where x.group_id is null) as created,
+                case when p_payloads then array_agg(x.payload) filter (where x.group_id is null) end as payloads,
+                case when p_payloads then array_agg(x.key_id) filter (where x.group_id is null) end as keys,
+                max(x.id) as last_id, max(x.seq) as last_seq, count(*) as read
+            from (
+                select * from queen.messages m
+                where m.partition_id = c.partition_id and m.id > c.acked_id order by m.id limit p_messages
+            ) x
+        ) m;
+    end loop;
+end $$;
+
+-- Move the cursors of a stream past what it has assigned. p_next: the time of the first message left, null if all were
+-- read; then the cursor rests, unless a push is under way (see queen.settle).
+create or replace function queen.stream_advance(
+    p_groups integer[], p_partitions bigint[], p_ids bigint[], p_seqs bigint[], p_next timestamptz[],
+    p_now timestamptz default null
+) returns void language plpgsql as $$
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_locked boolean[];
+begin
+    v_locked := array(
+        select next is null and pg_try_advisory_xact_lock(72002, (partition % 1024)::integer)
+        from unnest(p_partitions, p_next) with ordinality as t (partition, next, n) order by n);
+    -- Another statement, so that it sees what was committed before the lock was had.
+    update queen.cursors c
+    set acked_id = t.id, acked_seq = greatest(c.acked_seq, t.seq), acked_at = v_now,
+        ready_at = case
+            when t.next is not null then t.next
+            when not t.locked then v_now
+            else (select least(m.created_at, v_now) from queen.messages m
+                  where m.partition_id = t.partition and m.id > t.id order by m.id limit 1) end
+    from unnest(p_groups, p_partitions, p_ids, p_seqs, p_next, v_locked)
+        as t (group_id, partition, id, seq, next, locked)
+    where c.partition_id = t.partition and c.group_id = t.group_id;
+end $$;
+
+-- The runs of messages that go to windows; one that continues a run makes it longer.
+create or replace function queen.add_parts(
+    p_windows bigint[], p_partitions bigint[], p_firsts bigint[], p_lasts bigint[], p_counts bigint[], p_before bigint[]
+) returns void language sql as $$
+    with new as materialized (
+        select * from unnest(p_windows, p_partitions, p_firsts, p_lasts, p_counts, p_before)
+            as t (window_id, partition_id, first_id, last_id, messages, before_id)
+    ), longer as (
+        update queen.window_parts p set last_id = new.last_id, messages = p.messages + new.messages
+        from new
+        where p.window_id = new.window_id and p.partition_id = new.partition_id and p.last_id = new.before_id
+        returning new.window_id, new.partition_id, new.first_id
+    )
+    insert into queen.window_parts (window_id, partition_id, first_id, last_id, messages)
+    select new.window_id, new.partition_id, new.first_id, new.last_id, new.messages from new
+    where not exists (
+        select from longer
+        where longer.window_id = new.window_id and longer.partition_id = new.partition_id
+          and longer.first_id = new.first_id);
+$$;
+
+-- Messages of a window in their order, after a given one: at most p_most, up to p_bytes of payload, one at least.
+create or replace function queen.window_messages(
+    p_window bigint, p_after_at timestamptz, p_after_id bigint, p_most integer, p_bytes bigint
+) returns table (
+    id bigint, transaction_id text, payload bytea, key_id text, created_at timestamptz, queue_name text,
+    partition_name text
+) language sql stable as $$
+    select x.id, x.transaction_id, x.payload, x.key_id, x.created_at, q.name, p.name
+    from (
+        select m.*, sum(octet_length(m.payload)) over (order by m.created_at, m.id) - octet_length(m.payload) as before
+        from (
+            select m.* from queen.window_parts w
+            join queen.messages m on m.partition_id = w.partition_id and m.id >= w.first_id and m.id <= w.last_id
+                and m.group_id is null
+            where w.window_id = p_window
+              and (p_after_id is null or (m.created_at, m.id) > (p_after_at, p_after_id))
+            order by m.created_at, m.id
+            limit p_most
+        ) m
+    ) x
+    join queen.partitions p on p.id = x.partition_id
+    join queen.queues q on q.id = p.queue_id
+    where x.before < p_bytes
+    order by x.created_at, x.id
+$$;
+
+-- A window that was popped, with its first messages; the payload of a stream's own messages is the window's id.
+create or replace function queen.window_content(
+    p_payload bytea, p_most integer, p_bytes bigint,
+    out window_id bigint, out key text, out start_us bigint, out end_us bigint, out first_at timestamptz,
+    out last_at timestamptz, out messages bigint, out complete boolean,
+    out content_ids bigint[], out content_transactions text[], out content_payloads bytea[], out content_keys text[],
+    out content_created timestamptz[], out content_queues text[], out content_partitions text[]
+) language plpgsql stable as $$
+begin
+    if p_payload is null then
+        return;
+    end if;
+    select w.id, w.key, w.start_us, w.end_us, w.first_at, w.last_at, w.messages, w.complete
+    into window_id, key, start_us, end_us, first_at, last_at, messages, complete
+    from queen.windows w where w.id = convert_from(p_payload, 'UTF8')::bigint;
+    select array_agg(m.id), array_agg(m.transaction_id), array_agg(m.payload),
+        case when count(m.key_id) > 0 then array_agg(m.key_id) end, array_agg(m.created_at),
+        array_agg(m.queue_name), array_agg(m.partition_name)
+    into content_ids, content_transactions, content_payloads, content_keys, content_created, content_queues,
+        content_partitions
+    from queen.window_messages(window_id, null, null, p_most, p_bytes) m;
+end $$;
+
+-- Delete a stream: its windows, its own queue and its groups in the sources.
+create or replace function queen.delete_stream(p_name text) returns boolean language plpgsql as $$
+declare
+    s queen.streams;
+begin
+    select * into s from queen.streams where name = p_name;
+    if not found then
+        return false;
+    end if;
+    perform pg_advisory_xact_lock(72006, s.id);
+    perform queen.drop_source(s.id, x.queue_id) from queen.stream_sources x where x.stream_id = s.id order by x.queue_id;
+    delete from queen.streams where id = s.id;
+    perform queen.delete_queue(q.name) from queen.queues q where q.id = s.queue_id;
+    return true;
+end $$;
+
+-- A queue is a source no longer.
+create or replace function queen.drop_source(p_stream integer, p_queue integer) returns void language plpgsql as $$
+declare
+    v_group integer;
+begin
+    delete from queen.stream_sources where stream_id = p_stream and queue_id = p_queue returning group_id into v_group;
+    perform pg_advisory_xact_lock(72001, p_queue);
+    delete from queen.cursors c using queen.partitions p
+    where p.queue_id = p_queue and c.partition_id = p.id and c.group_id = v_group;
+    delete from queen.groups where id = v_group;
+end $$;
+
+-- Move a group to the windows that start at a time or later; one that is new begins there. Windows of keys that come
+-- later, or that close later, obey the subscription.
+create or replace function queen.stream_seek(
+    p_queue integer, p_group text, p_at timestamptz, p_now timestamptz default null
+) returns integer language plpgsql as $$
+declare
+    v_group integer := queen.ensure_group(p_queue, p_group, 'from', p_at, null, p_now);
+    v_moved integer := queen.seek(v_group, null, p_at, p_now);
+begin
+    update queen.groups set subscription_from = p_at where id = v_group;
+    return v_moved;
+end $$;

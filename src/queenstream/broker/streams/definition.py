@@ -1,0 +1,98 @@
+"""What a stream is: its row, and the windows that follow from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from queenstream import windows
+
+OWN = "__stream__:"  # how the names of a stream's own queue, and of its groups in the sources, begin
+GLOBAL = "__GLOBAL__"
+
+
+@dataclass
+class Source:
+    """One queue that a stream reads."""
+
+    queue_id: int
+    name: str
+    group_id: int
+    highest_us: int | None
+    idle: bool
+    quiet_since: datetime | None
+
+
+@dataclass
+class Stream:
+    """A stream as it is stored."""
+
+    id: int
+    name: str
+    namespace: str
+    queue_id: int
+    partitioned: bool
+    window_type: str
+    size_us: int | None
+    slide_us: int | None
+    size_count: int | None
+    slide_count: int | None
+    grace_us: int
+    lease_seconds: float
+    retry_limit: int
+    max_in_flight: int
+    event_time_path: str | None
+    idle_timeout_us: int | None
+    emit_empty: bool
+    subscription_from: datetime | None
+    watermark_us: int | None
+    emitted_us: int | None
+    late: int
+    created_at: datetime
+    updated_at: datetime
+    sources: list[Source] = field(default_factory=list)
+
+    @property
+    def queue(self) -> str:
+        """The name of its own queue."""
+        return OWN + self.name
+
+    @property
+    def windows(self) -> windows.Definition:
+        """Its windows, as arithmetic."""
+        return definition_of(self.window_type, self.size_us, self.slide_us, self.size_count, self.slide_count)
+
+    def lane(self, key: str, number: int) -> str:
+        """The partition of its own queue for the key's window of this number: ``max_in_flight`` of them."""
+        if self.max_in_flight == 1:
+            return key
+        return f"{number % self.max_in_flight}\x1f{key}"
+
+    def window_id(self, key: str, start: int, end: int) -> str:
+        """What names a window on the wire."""
+        span = range(start, end) if self.window_type == "count" else windows.Span(start, end)
+        return windows.window_id(str(self.id), key, span)
+
+
+def definition_of(
+    window_type: str,
+    size_us: int | None,
+    slide_us: int | None,
+    size_count: int | None,
+    slide_count: int | None,
+) -> windows.Definition:
+    """The windows of a definition; ValueError, with what to write instead, if it cannot be."""
+    if window_type == "count":
+        return windows.Count(size_count or 0, slide_count)
+    size = timedelta(microseconds=size_us or 0)
+    if window_type == "tumbling":
+        return windows.Tumbling(size)
+    if window_type == "sliding":
+        return windows.Sliding(size, timedelta(microseconds=slide_us or 0))
+    return windows.Session(size)
+
+
+def from_row(row: Any) -> Stream:
+    """A stream from its row, without its sources."""
+    return Stream(**{name: row[name] for name in Stream.__dataclass_fields__ if name != "sources"})
