@@ -29,6 +29,7 @@ COMPACT_ROWS = 50_000  # live cursors, about 0.4 s; more would take too long whi
 COMPACT_PAUSE = 60.0  # at most, between attempts at a table that is never free
 HEARTBEAT_SECONDS = 5.0
 FORGET_SECONDS = 60.0
+FORGET_WINDOWS = 10_000  # in one step
 
 
 class Background:
@@ -154,3 +155,4 @@ class Background:
         await broker.database.admin("forget_stats")
         await broker.database.admin("forget_first_pops")
         await broker.database.admin("forget_brokers")
+        await broker.database.admin("forget_windows", FORGET_WINDOWS, now)

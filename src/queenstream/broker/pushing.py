@@ -26,6 +26,7 @@ from queenstream.broker.directory import Directory, Queue
 from queenstream.broker.encryption import Keyring
 from queenstream.broker.metrics import Metrics
 from queenstream.broker.popping import Popper, Ride
+from queenstream.broker.streams.definition import refuse_own
 from queenstream.broker.tails import Tails
 from queenstream.broker.wire import PushItem, PushResult
 from queenstream.errors import QueueFull, RequestError, TooLarge, Unavailable
@@ -120,11 +121,13 @@ class Pusher:
         rows = self._rows(items, subject)
         if rows is None:
             return False
+        refuse_own(rows.queues)
         self._batcher.submit(rows, size + len(items) * ROW_BYTES, done)
         return True
 
     async def push(self, items: Sequence[PushItem], subject: str | None, size: int = 0) -> list[PushResult]:
         """Store the items of a request, whose queues and partitions are made if they are missing."""
+        refuse_own({item.queue for item in items})
         rows = await self.prepare(items, subject)
         return await self._batcher.ask(rows, size + len(items) * ROW_BYTES)
 

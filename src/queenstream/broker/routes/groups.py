@@ -9,6 +9,7 @@ from queenstream.broker.directory import Subscription
 from queenstream.broker.routes.messages import check_name, parse_time
 from queenstream.broker.routes.resources import find_partition, find_queue, pick, unknown_queue
 from queenstream.broker.routing import Call, Response, Role, Routes, reply
+from queenstream.broker.streams.definition import refuse_own
 from queenstream.broker.wire import ErrorBody
 from queenstream.broker.wire_admin import (
     DeleteGroupQuery,
@@ -37,7 +38,9 @@ GroupState = Literal["Stable", "Lagging", "Dead"]
 
 
 def _name(call: Call) -> str:
-    return check_name(call.params["group"], "the consumer group's name")
+    name = check_name(call.params["group"], "the consumer group's name")
+    refuse_own([name])
+    return name
 
 
 def _unknown(name: str) -> NotFound:

@@ -15,6 +15,7 @@ from queenstream.broker.directory import Subscription
 from queenstream.broker.popping import Target, Waiter
 from queenstream.broker.pushing import ATTEMPTS, StaleQueue
 from queenstream.broker.routing import Call, Response, Role, Routes, reply
+from queenstream.broker.streams.definition import refuse_own
 from queenstream.broker.wire import (
     QUEUE_MODE,
     Ack,
@@ -46,10 +47,15 @@ _NOTHING = Response(204)
 _DEFAULTS = Options()
 
 
+QUEUE_NAME = "the queue's name"
+
+
 def check_name(value: str, what: str) -> str:
     """A name from the path, which the body's types have not checked."""
     if not 1 <= len(value) <= 255:
         raise InvalidRequest(f"{what} must have 1 to 255 characters, not {len(value)}")
+    if what == QUEUE_NAME:
+        refuse_own([value])
     return value
 
 
@@ -62,6 +68,7 @@ def check_name(value: str, what: str) -> str:
 async def configure(call: Call) -> Response:
     """Create a queue, or replace all the options of one that exists."""
     body: ConfigureBody = call.body
+    refuse_own([body.queue])
     broker = call.broker
     options = body.options or _DEFAULTS
     if options.encryption_enabled and broker.keyring is None:
@@ -112,6 +119,7 @@ async def _push_by_new_names(call: Call) -> Response:
 
 def _pop(call: Call, target: Target) -> None:
     query: PopQuery = call.query
+    refuse_own([target.group])
     settings = call.broker.settings
     if query.batch > settings.max_batch or query.partitions > settings.max_batch:
         raise InvalidRequest(f"batch and partitions must be at most {settings.max_batch}")
@@ -171,7 +179,7 @@ POP_ANSWERS: dict[int, Any] = {200: Popped, 204: None, 400: ErrorBody}
 @routes.get("/api/v1/pop/queue/{queue}", role=Role.READ_WRITE, query=PopQuery, answers=POP_ANSWERS)
 def pop_queue(call: Call) -> None:
     """Take messages from any partition of a queue."""
-    queue = check_name(call.params["queue"], "the queue's name")
+    queue = check_name(call.params["queue"], QUEUE_NAME)
     _pop(call, Target(call.query.consumer_group or QUEUE_MODE, queue))
 
 
@@ -183,7 +191,7 @@ def pop_queue(call: Call) -> None:
 )
 def pop_partition(call: Call) -> None:
     """Take messages from one partition of a queue."""
-    queue = check_name(call.params["queue"], "the queue's name")
+    queue = check_name(call.params["queue"], QUEUE_NAME)
     partition = check_name(call.params["partition"], "the partition's name")
     _pop(call, Target(call.query.consumer_group or QUEUE_MODE, queue, partition))
 
@@ -241,6 +249,7 @@ async def transaction(call: Call) -> Response:
             acks.append(operation)
     if len(items) + len(acks) > broker.settings.max_batch:
         raise TooLarge(f"a transaction takes at most {broker.settings.max_batch} messages and acks")
+    refuse_own({item.queue for item in items})
     leases = [lease_number(lease) for lease in body.required_leases]
 
     async def work(connection: Any) -> tuple[list[PushResult], list[AckResult], set[str]]:
@@ -331,7 +340,7 @@ async def extend(call: Call) -> Response:
 @routes.delete("/api/v1/resources/queues/{queue}", role=Role.ADMIN, answers={200: Deleted, 400: ErrorBody})
 async def delete_queue(call: Call) -> Response:
     """Delete a queue with its messages, groups and dead letters."""
-    name = check_name(call.params["queue"], "the queue's name")
+    name = check_name(call.params["queue"], QUEUE_NAME)
     rows = await call.broker.database.admin("delete_queue", name)
     existed = rows[0]["existed"]
     call.broker.changed(name)

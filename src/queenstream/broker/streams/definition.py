@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from queenstream import windows
+from queenstream.errors import InvalidRequest
 
 OWN = "__stream__:"  # how the names of a stream's own queue, and of its groups in the sources, begin
 GLOBAL = "__GLOBAL__"
+
+
+def refuse_own(names: Iterable[str]) -> None:
+    """A stream's own queue and groups are not for users: its windows are polled."""
+    for name in names:
+        if name.startswith(OWN):
+            raise InvalidRequest(f"{name[:200]!r} belongs to a stream; poll the stream, or take another name")
 
 
 @dataclass

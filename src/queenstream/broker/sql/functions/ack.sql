@@ -48,7 +48,8 @@ begin
             end if;
             queue_name := q.name;
             if g.queue_id is distinct from q.id or g.name is distinct from p_groups[i] then
-                select * into g from queen.groups x where x.queue_id = q.id and x.name = p_groups[i];
+                select * into g from queen.groups x
+                where x.queue_id = q.id and x.name = p_groups[i] and x.stream_id is null;
             end if;
             select * into c from queen.cursors x
             where x.partition_id = p_partitions[i] and x.group_id = g.id for update;

@@ -188,3 +188,70 @@ begin
     update queen.groups set subscription_from = p_at where id = v_group;
     return v_moved;
 end $$;
+
+-- Whether a known group still needs a window.
+create or replace function queen.is_needed(w queen.windows) returns boolean language sql stable as $$
+    select exists (
+        select from queen.streams s join queen.groups g on g.queue_id = s.queue_id and g.active
+        where s.id = w.stream_id
+          and (w.closed_at is null or exists (
+               select from queen.cursors c
+               where c.partition_id = w.partition_id and c.group_id = g.id and c.acked_id < w.message_id)))
+$$;
+
+-- Up to which message retention may delete in a partition that streams read: not what has no window yet, nor what a
+-- window holds that a known group still needs; but whatever is older than a week beyond its time goes.
+create or replace function queen.stream_hold(p_partition bigint, p_last bigint, p_now timestamptz) returns bigint
+language plpgsql stable as $$
+declare
+    v_hard constant interval := interval '7 days';
+    v_free bigint;
+    v_needed bigint;
+begin
+    select least(p_last, min(c.acked_id)) into v_free
+    from queen.cursors c where c.partition_id = p_partition and c.eager;
+    select min(w.first_id) into v_needed
+    from queen.window_parts w join queen.windows x on x.id = w.window_id
+    where w.partition_id = p_partition and w.first_id <= v_free and queen.is_needed(x);
+    v_free := least(v_free, v_needed - 1);
+    if v_free < p_last then
+        v_free := greatest(v_free, least(p_last, queen.id_before(p_partition, p_now - v_hard)));
+    end if;
+    return v_free;
+end $$;
+
+-- Messages of a partition are deleted up to here: the windows that held them are no longer complete.
+create or replace function queen.forget_parts(p_partition bigint, p_last bigint) returns void language plpgsql as $$
+begin
+    update queen.windows w set complete = false
+    from queen.window_parts p
+    where p.partition_id = p_partition and p.first_id <= p_last and w.id = p.window_id and w.complete;
+    delete from queen.window_parts where partition_id = p_partition and last_id <= p_last;
+    delete from queen.late_messages l using queen.stream_sources s
+    where l.partition_id = p_partition and l.message_id <= p_last and s.stream_id = l.stream_id;
+end $$;
+
+-- Forget windows whose messages are gone and that nobody needs, with the messages that stand for them.
+create or replace function queen.forget_windows(p_most integer, p_now timestamptz default null) returns integer
+language plpgsql as $$
+declare
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_forgotten integer := 0;
+    w queen.windows;
+begin
+    if not pg_try_advisory_xact_lock(72004, 2) then
+        return 0;
+    end if;
+    for w in
+        select * from queen.windows x
+        where not x.complete and x.closed_at is not null
+          and not exists (select from queen.window_parts p where p.window_id = x.id)
+          and not queen.is_needed(x)
+        order by x.id limit p_most
+    loop
+        perform queen.trim(w.partition_id, w.message_id, null, p_most, v_now);
+        delete from queen.windows where id = w.id;
+        v_forgotten := v_forgotten + 1;
+    end loop;
+    return v_forgotten;
+end $$;

@@ -51,12 +51,14 @@ begin
                 where m.partition_id = part.id order by m.id limit 1) first
             left join lateral (
                 select min(c.acked_id) as acked_id,
-                    min(c.acked_id) filter (where c.lease_id is not null and c.ready_at > v_now) as held_after
+                    min(c.acked_id) filter (where c.lease_id is not null and c.ready_at > v_now) as held_after,
+                    coalesce(bool_or(c.eager), false) as read_by_stream
                 from queen.cursors c where c.partition_id = part.id) known on true
             where part.queue_id = q.id
               and first.created_at <= greatest(expires.before, completes.before)
               and (first.created_at <= expires.before or first.id <= known.acked_id)
               and (known.held_after is null or known.held_after >= first.id)
+              and (not known.read_by_stream or queen.stream_hold(part.id, first.id, v_now) >= first.id)
             limit v_most_partitions - cardinality(v_partitions)
         ) due;
         if v_due.ids is not null then
@@ -105,6 +107,7 @@ declare
     v_free integer[];
     v_tail record;
     v_deleted integer;
+    v_read boolean;                     -- by a stream
 begin
     select greatest(p_expired, case when p_completed is not null then least(p_completed, min(c.acked_id)) end)
     into v_last
@@ -122,6 +125,11 @@ begin
         for update skip locked);
     select least(v_last, min(c.acked_id)) into v_last
     from queen.cursors c where c.partition_id = p_partition and c.group_id <> all (v_free);
+
+    v_read := exists (select from queen.cursors c where c.partition_id = p_partition and c.eager);
+    if v_read then
+        v_last := queen.stream_hold(p_partition, v_last, p_now);
+    end if;
 
     -- The last message of all goes only while nobody pushes: its seq must be kept first.
     select m.id, m.seq into v_tail from queen.messages m
@@ -142,6 +150,9 @@ begin
         where m.partition_id = p_partition and m.id <= v_last order by m.id offset p_most - 1 limit 1) step;
     delete from queen.messages m where m.partition_id = p_partition and m.id <= v_last;
     get diagnostics v_deleted = row_count;
+    if v_read and v_deleted > 0 then
+        perform queen.forget_parts(p_partition, v_last);
+    end if;
     return v_deleted;
 end $$;
 

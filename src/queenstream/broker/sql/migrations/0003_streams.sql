@@ -59,6 +59,7 @@ create table queen.windows (
     unique (stream_id, key, start_us, end_us)
 );
 create index windows_open on queen.windows (stream_id, end_us) where closed_at is null;
+create index windows_incomplete on queen.windows (id) where not complete;
 
 -- Which messages a window holds: runs of a partition's messages, none left out.
 create table queen.window_parts (

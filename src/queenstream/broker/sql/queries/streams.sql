@@ -15,3 +15,6 @@ select queen.delete_stream($1) as existed;
 
 -- name: stream_seek
 select queen.stream_seek($1, $2, $3, $4) as moved;
+
+-- name: forget_windows
+select queen.forget_windows($1, $2) as forgotten;
