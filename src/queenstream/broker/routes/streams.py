@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -74,7 +74,7 @@ async def define(call: Call) -> Response:
     """Define a stream, or take over what may change of one that exists."""
     body: DefineBody = call.body
     broker = call.broker
-    since = None if not body.subscription_from else parse_time(body.subscription_from, "subscription_from")
+    since = _since(broker, body.subscription_from, "subscription_from")
     stream_id = await define_stream(broker, body, since)
     broker.directory.drop(OWN + body.name)
     await broker.streams.load()
@@ -108,9 +108,7 @@ def _poll(call: Call, stream: Stream) -> None:
     body: PollBody = call.body
     broker = call.broker
     popper = broker.popper
-    since = stream.subscription_from
-    if body.subscription_from:
-        since = parse_time(body.subscription_from, "subscriptionFrom")
+    since = _since(broker, body.subscription_from, "subscriptionFrom") or stream.subscription_from
     subscription = Subscription() if since is None else Subscription("from", aligned(stream, since))
 
     def done(row: Any, waiter: Waiter) -> None:
@@ -141,6 +139,15 @@ def _poll(call: Call, stream: Stream) -> None:
     if call.request.gone:
         popper.cancel(waiter)
     broker.streams.asked(stream.name)
+
+
+def _since(broker: Broker, text: str | None, what: str) -> datetime | None:
+    """Where a group starts: a time, or "now"; None: at the first message."""
+    if not text:
+        return None
+    if text == "now":
+        return broker.database.now() or datetime.now(UTC)
+    return parse_time(text, what)
 
 
 def aligned(stream: Stream, moment: datetime) -> datetime:
