@@ -268,7 +268,11 @@ begin
                  and d.message_id = m.id and d.dead))
         order by m.id limit 1;
         if found then
-            c.ready_at := greatest(p_now, v_created + make_interval(secs => q.delayed_processing_seconds));
+            -- Without a delay it is now, also for a window of a stream, whose time may lie ahead of the clock.
+            c.ready_at := p_now;
+            if q.delayed_processing_seconds > 0 then
+                c.ready_at := greatest(p_now, v_created + make_interval(secs => q.delayed_processing_seconds));
+            end if;
             if q.window_buffer_seconds > 0 then
                 select greatest(c.ready_at, m.created_at + make_interval(secs => q.window_buffer_seconds))
                 into c.ready_at
