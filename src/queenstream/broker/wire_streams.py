@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Raw, Struct
 
 from queenstream.broker.wire import Long, Name, Text
+from queenstream.broker.wire_admin import Limit
 
 Milliseconds = Annotated[int, Meta(ge=0, le=3_155_760_000_000)]  # up to a hundred years
 Positive = Annotated[int, Meta(ge=1, le=3_155_760_000_000)]
@@ -104,3 +105,185 @@ class StreamSeekBody(Struct, rename="camel"):
 
 class Success(Struct):
     success: bool
+
+
+# What there is. A definition's fields are named as ``define`` takes them.
+
+
+class StreamSource(Struct, rename="camel"):
+    """``highest_event_time`` and ``idle`` (it holds the watermark no longer) are for event time."""
+
+    queue: str
+    highest_event_time: datetime | None
+    idle: bool
+    quiet_since: datetime | None
+
+
+class WindowCounts(Struct):
+    """``open`` still take messages, ``ripe`` will be closed in a moment."""
+
+    open: int
+    ripe: int
+    closed: int
+
+
+class StreamInfo(Struct, rename={"created_at": "createdAt", "updated_at": "updatedAt"}):
+    """``late``: how many messages no window took."""
+
+    id: str
+    name: str
+    namespace: str
+    partitioned: bool
+    window_type: WindowType
+    window_duration_ms: int | None
+    window_slide_ms: int | None
+    window_session_gap_ms: int | None
+    window_size_count: int | None
+    window_slide_count: int | None
+    window_grace_period_ms: int
+    window_lease_timeout_ms: int
+    event_time_path: str | None
+    idle_timeout_ms: int | None
+    retry_limit: int
+    max_in_flight: int
+    emit_empty: bool
+    subscription_from: datetime | None
+    watermark: datetime | None
+    sources: list[StreamSource]
+    windows: WindowCounts
+    late: int
+    created_at: datetime
+    updated_at: datetime
+
+
+class StreamList(Struct):
+    streams: list[StreamInfo]
+
+
+class AllWindows(Struct):
+    """Over all streams. ``open``: not closed yet; ``leased``: out, to any group; ``late``: messages."""
+
+    open: int
+    closed: int
+    leased: int
+    late: int
+
+
+class StreamStats(Struct):
+    """``messages``: those in windows, once for each window that holds them."""
+
+    streams: int
+    windows: AllWindows
+    messages: int
+
+
+class StreamGroup(Struct, rename="camel"):
+    """``lag``: closed windows not acknowledged yet, ``leased`` included; ``done``: those that it is past."""
+
+    consumer_group: str
+    lag: int
+    leased: int
+    done: int
+    dead: int
+    last_ack_at: datetime | None
+
+
+class StreamDetail(StreamInfo, rename={"created_at": "createdAt", "updated_at": "updatedAt"}):
+    groups: list[StreamGroup]
+
+
+class StreamGroupList(Struct):
+    consumers: list[StreamGroup]
+
+
+class WindowsQuery(Struct, rename="camel"):
+    """``ripe`` includes ``waiting`` when a group is named; ``closed`` is every window that is."""
+
+    consumer_group: Text | None = None
+    key: Text | None = None
+    state: Literal["open", "ripe", "closed", "waiting", "leased", "done", "dead"] | None = None
+    limit: Limit = 100
+
+
+class WindowInfo(Struct, rename="camel"):
+    """``start`` and ``end`` of a count window are those of its messages; null while it has none.
+
+    ``state`` is ``open`` (takes messages), ``ripe`` (its end and the grace have passed, it will be closed in
+    a moment), or, once closed: ``waiting``, ``leased``, ``done`` or ``dead`` for a group, ``closed`` without
+    one. ``attempt``: how often it was delivered to the group, as far as is known; ``error``: of the last.
+    """
+
+    id: str
+    key: str
+    start: datetime | None
+    end: datetime | None
+    state: Literal["open", "ripe", "closed", "waiting", "leased", "done", "dead"]
+    messages: int
+    closed_at: datetime | None
+    attempt: int | None
+    leased_until: datetime | None
+    complete: bool
+    error: str | None
+
+
+class WindowList(Struct):
+    windows: list[WindowInfo]
+
+
+class LateQuery(Struct, rename="camel"):
+    key: Text | None = None
+    limit: Limit = 100
+
+
+class MissedWindow(Struct):
+    start: datetime
+    end: datetime
+
+
+class LateInfo(Struct, rename="camel"):
+    """``window``: the last that it missed; ``transactionId`` is null when the message is gone."""
+
+    message_id: str
+    transaction_id: str | None
+    queue: str | None
+    partition: str | None
+    key: str
+    event_time: datetime | None
+    window: MissedWindow | None
+    lateness_ms: float | None
+    reason: str
+    noted_at: datetime
+
+
+class LateList(Struct):
+    late: list[LateInfo]
+    total: int
+
+
+class ExplainQuery(Struct, rename="camel"):
+    consumer_group: Text | None = None
+    key: Text | None = None
+
+
+class Reason(Struct):
+    code: str
+    message: str
+    remedy: str
+
+
+class Explained(Struct, rename={"consumer_group": "consumerGroup"}):
+    """What holds the group up comes first. ``assigned_up_to``: everything stored before is in its windows."""
+
+    stream: str
+    consumer_group: str | None
+    key: str | None
+    reasons: list[Reason]
+    now: datetime
+    watermark: datetime | None
+    assigned_up_to: datetime
+
+
+class StreamDeleted(Struct):
+    deleted: bool
+    stream: str
+    existed: bool

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from queenstream.broker.routes import groups, history, messages, page, resources, streams, system
+from queenstream.broker.routes import (
+    groups,
+    history,
+    messages,
+    page,
+    resources,
+    stream_resources,
+    streams,
+    system,
+)
 
 ROUTES = tuple(
-    route for module in (messages, streams, resources, history, groups, system) for route in module.routes
+    route
+    for module in (messages, streams, stream_resources, resources, history, groups, system)
+    for route in module.routes
 )
 PAGES = tuple(page.routes)

@@ -15,7 +15,7 @@ from queenstream.broker.directory import Subscription
 from queenstream.broker.popping import PAGE, Target, Waiter
 from queenstream.broker.routes.messages import parse_time
 from queenstream.broker.routing import Call, Response, Role, Routes, reply
-from queenstream.broker.streams.defining import define as define_stream
+from queenstream.broker.streams import defining
 from queenstream.broker.streams.definition import OWN, Stream
 from queenstream.broker.wire import Ack, ErrorBody
 from queenstream.broker.wire_streams import (
@@ -70,12 +70,12 @@ async def stream_named(broker: Broker, name: str) -> Stream:
     body=DefineBody,
     answers={201: Defined, 400: ErrorBody, 409: ErrorBody},
 )
-async def define(call: Call) -> Response:
+async def define_stream(call: Call) -> Response:
     """Define a stream, or take over what may change of one that exists."""
     body: DefineBody = call.body
     broker = call.broker
     since = _since(broker, body.subscription_from, "subscription_from")
-    stream_id = await define_stream(broker, body, since)
+    stream_id = await defining.define(broker, body, since)
     broker.directory.drop(OWN + body.name)
     await broker.streams.load()
     broker.streams.wake_all()
@@ -89,7 +89,7 @@ async def define(call: Call) -> Response:
     body=PollBody,
     answers={200: Polled, 204: None, 400: ErrorBody, 404: ErrorBody},
 )
-def poll(call: Call) -> Any:
+def poll_stream(call: Call) -> Any:
     """Take the next window of a stream for a group, or wait for one."""
     stream = call.broker.streams.get(call.body.stream_name)
     if stream is None:
@@ -239,7 +239,7 @@ def _message(
     body=StreamAckBody,
     answers={200: StreamAcked, 400: ErrorBody},
 )
-async def ack(call: Call) -> Response:
+async def ack_window(call: Call) -> Response:
     """Acknowledge a window, or give it back as failed: it comes again, or goes to the dead letters."""
     body: StreamAckBody = call.body
     broker = call.broker
@@ -276,7 +276,7 @@ async def _by_id(broker: Broker, stream_id: int) -> Stream | None:
     body=RenewBody,
     answers={200: Renewed, 400: ErrorBody, 404: ErrorBody},
 )
-async def renew(call: Call) -> Response:
+async def renew_window(call: Call) -> Response:
     """Hold a window longer, counted from now."""
     body: RenewBody = call.body
     rows = await call.broker.database.hot(
@@ -297,7 +297,7 @@ async def renew(call: Call) -> Response:
     body=StreamSeekBody,
     answers={200: Success, 400: ErrorBody, 404: ErrorBody},
 )
-async def seek(call: Call) -> Response:
+async def seek_stream(call: Call) -> Response:
     """Move a group to the windows from a time on; leases that are out become void."""
     body: StreamSeekBody = call.body
     broker = call.broker

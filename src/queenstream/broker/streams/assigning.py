@@ -109,6 +109,9 @@ class BadTime(Exception):
 
 
 _decode = msgspec.json.Decoder().decode
+# Far enough from the ends of the calendar that every window of such a time has a start and an end.
+_EARLIEST = windows.to_us(datetime(1000, 1, 1, tzinfo=UTC))
+_LATEST = windows.to_us(datetime(9000, 1, 1, tzinfo=UTC))
 
 
 def event_time(payload: bytes, path: str) -> int:
@@ -142,10 +145,12 @@ def _time_of(value: Any, path: str) -> int:
             us = round(value * 1000)
         else:
             raise ValueError
-        windows.from_us(us)
+        if not _EARLIEST <= us < _LATEST:
+            raise ValueError
     except (ValueError, OverflowError):
         raise BadTime(
-            f"{path} is {str(value)[:80]!r}, neither an ISO 8601 time nor milliseconds since 1970"
+            f"{path} is {str(value)[:80]!r}, neither an ISO 8601 time nor milliseconds since 1970 "
+            "in the years 1000 to 8999"
         ) from None
     return us
 

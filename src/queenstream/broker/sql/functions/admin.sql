@@ -185,6 +185,7 @@ begin
     for c in
         select x.* from queen.cursors x
         where x.partition_id = p_partition and (m.group_id is null or x.group_id = m.group_id)
+          and not x.eager     -- a stream that reads it has no dead letters
         order by x.group_id for update
     loop
         v_any := true;
@@ -289,6 +290,7 @@ begin
 end $$;
 
 -- Delete a group's progress in its queues, or in one; with p_metadata its subscription too. One row each.
+-- What streams keep for themselves, and groups of that name that read streams, stay.
 create or replace function queen.delete_group(p_name text, p_queue integer, p_metadata boolean)
 returns table (queue_name text, deleted bigint) language plpgsql as $$
 #variable_conflict use_column
@@ -296,8 +298,10 @@ declare
     g queen.groups;
 begin
     for g in
-        select * from queen.groups x
-        where x.name = p_name and (p_queue is null or x.queue_id = p_queue) order by x.queue_id
+        select x.* from queen.groups x
+        join queen.queues q on q.id = x.queue_id and q.stream_id is null
+        where x.name = p_name and x.stream_id is null and (p_queue is null or x.queue_id = p_queue)
+        order by x.queue_id
     loop
         perform pg_advisory_xact_lock(72001, g.queue_id);
         select q.name into queue_name from queen.queues q where q.id = g.queue_id;

@@ -29,7 +29,7 @@ select queen.last_id() as id;
 -- name: queues_of
 -- The queues of a namespace and/or task, those with the higher priority first.
 select name from queen.queues
-where ($1::text is null or namespace = $1) and ($2::text is null or task = $2)
+where ($1::text is null or namespace = $1) and ($2::text is null or task = $2) and stream_id is null
 order by priority desc, name;
 
 -- name: configure

@@ -1,5 +1,5 @@
 -- name: list_groups
--- One row for each queue of each group, or of one group.
+-- One row for each queue of each group, or of one group. The groups of streams, and as which streams read, are not here.
 with moment as (
     select coalesce($2::timestamptz, clock_timestamp()) as now
 )
@@ -10,9 +10,9 @@ select g.name, q.name as queue, g.active, g.subscription_mode, g.subscription_fr
     extract(epoch from moment.now - max(l.acked_at))::double precision as idle_seconds
 from moment
 cross join queen.groups g
-join queen.queues q on q.id = g.queue_id
+join queen.queues q on q.id = g.queue_id and q.stream_id is null
 left join lateral queen.group_lag(g.id, q.id, moment.now) l on true
-where ($1::text is null or g.name = $1) and ($3::text is null or q.name = $3)
+where ($1::text is null or g.name = $1) and ($3::text is null or q.name = $3) and g.stream_id is null
 group by g.id, q.id, moment.now order by g.name, q.name;
 
 -- name: group_partitions
@@ -24,12 +24,12 @@ select q.name as queue, l.partition_id::text, l.partition_name as partition, l.l
     l.acked_at as last_consumed_at, l.leased_until
 from moment
 cross join queen.groups g
-join queen.queues q on q.id = g.queue_id
+join queen.queues q on q.id = g.queue_id and q.stream_id is null
 cross join lateral (
     select * from queen.group_lag(g.id, q.id, moment.now) x
     order by x.lag_seconds desc, x.lag desc, x.partition_name limit $3::integer
 ) l
-where g.name = $1 order by q.name, l.lag_seconds desc, l.lag desc, l.partition_name;
+where g.name = $1 and g.stream_id is null order by q.name, l.lag_seconds desc, l.lag desc, l.partition_name;
 
 -- name: lagging_groups
 -- The partitions whose next message has waited at least so long for a group.
@@ -40,9 +40,9 @@ select g.name as consumer_group, q.name as queue, l.partition_name as partition,
     l.acked_at as last_consumed_at
 from moment
 cross join queen.groups g
-join queen.queues q on q.id = g.queue_id
+join queen.queues q on q.id = g.queue_id and q.stream_id is null
 cross join lateral queen.group_lag(g.id, q.id, moment.now) l
-where l.lag > 0 and l.lag_seconds >= $1::double precision
+where g.stream_id is null and l.lag > 0 and l.lag_seconds >= $1::double precision
 order by l.lag_seconds desc, g.name, q.name, l.partition_name limit $3::integer;
 
 -- name: delete_group
@@ -51,7 +51,8 @@ select queue_name, deleted from queen.delete_group($1, $2, $3);
 -- name: subscribe_from
 -- A new start for a group. start_id would hold it back in what came before the group, so it goes.
 update queen.groups g set subscription_mode = 'from', subscription_from = $2, start_id = 0
-from queen.queues q where q.id = g.queue_id and g.name = $1
+from queen.queues q
+where q.id = g.queue_id and q.stream_id is null and g.stream_id is null and g.name = $1
 returning q.name as queue;
 
 -- name: seek

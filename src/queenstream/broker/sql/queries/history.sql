@@ -18,7 +18,7 @@ with moment as (
         ) as last_id
     from moment
     cross join queen.partitions p
-    join queen.queues q on q.id = p.queue_id
+    join queen.queues q on q.id = p.queue_id and q.stream_id is null
     cross join lateral (
         -- where a message of the state asked for can lie at all
         select min(c.acked_id) as slowest, min(greatest(c.acked_id, c.lease_to)) as completed,
@@ -73,7 +73,7 @@ select d.message_id::text as id, d.transaction_id, d.partition_id::text, q.name 
     q.namespace, q.task, 'dead' as status, d.trace_id, d.producer_sub, d.created_at, d.key_id, d.payload,
     d.tries as retry_count, null::timestamptz as lease_expires_at
 from queen.dead_letters d
-join queen.queues q on q.id = d.queue_id
+join queen.queues q on q.id = d.queue_id and q.stream_id is null
 join queen.partitions p on p.id = d.partition_id
 where ($1::text is null or q.name = $1) and ($2::text is null or p.name = $2)
   and ($3::text is null or q.namespace = $3) and ($4::text is null or q.task = $4)
@@ -116,7 +116,7 @@ with moment as (
     from moment
     cross join queen.find_message($1, $2) m
     join queen.cursors c on c.partition_id = m.partition_id and (m.group_id is null or m.group_id = c.group_id)
-    join queen.groups g on g.id = c.group_id
+    join queen.groups g on g.id = c.group_id and g.stream_id is null
     left join queen.deliveries t on t.partition_id = c.partition_id and t.group_id = c.group_id
         and t.message_id = m.id
 )
@@ -139,7 +139,7 @@ select d.id::text, d.transaction_id, d.partition_id::text, q.name as queue, p.na
     d.group_name as consumer_group, d.error as error_message, d.tries as retry_count, d.producer_sub,
     d.created_at, d.failed_at, d.trace_id, d.cause, d.key_id, d.payload
 from queen.dead_letters d
-join queen.queues q on q.id = d.queue_id
+join queen.queues q on q.id = d.queue_id and q.stream_id is null
 join queen.partitions p on p.id = d.partition_id
 where ($1::text is null or q.name = $1) and ($2::text is null or d.group_name = $2)
   and ($3::text is null or p.name = $3)
@@ -149,7 +149,7 @@ order by d.failed_at desc, d.id desc limit $7::bigint offset $8::bigint;
 
 -- name: count_dead_letters
 select count(*) as total from queen.dead_letters d
-join queen.queues q on q.id = d.queue_id
+join queen.queues q on q.id = d.queue_id and q.stream_id is null
 join queen.partitions p on p.id = d.partition_id
 where ($1::text is null or q.name = $1) and ($2::text is null or d.group_name = $2)
   and ($3::text is null or p.name = $3)
@@ -164,7 +164,7 @@ order by d.id;
 -- name: letters_like
 -- The dead letters of a queue that fit, in the order in which they died.
 select d.id from queen.dead_letters d
-join queen.queues q on q.id = d.queue_id
+join queen.queues q on q.id = d.queue_id and q.stream_id is null
 join queen.partitions p on p.id = d.partition_id
 where q.name = $1 and ($2::text is null or d.group_name = $2) and ($3::text is null or p.name = $3)
   and ($4::text is null or strpos(lower(d.error), lower($4)) > 0)

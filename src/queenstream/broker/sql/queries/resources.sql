@@ -1,10 +1,10 @@
 -- name: list_queues
--- A page of the queues, with what lies in them.
+-- A page of the queues, with what lies in them. What streams keep for themselves is in no list.
 with chosen as (
     select q.* from queen.queues q
     where ($1::text is null or q.namespace = $1) and ($2::text is null or q.task = $2)
       and ($3::text is null or strpos(lower(q.name), lower($3)) > 0)
-      and ($7::text is null or q.name = $7)
+      and ($7::text is null or q.name = $7) and q.stream_id is null
     order by q.name limit $4::integer offset $5::bigint
 ), moment as (
     select coalesce($6::timestamptz, clock_timestamp()) as now
@@ -16,7 +16,7 @@ select q.id::text, q.name, q.namespace, q.task, q.created_at,
     q.completed_retention_seconds, q.max_wait_time_seconds, q.encryption_enabled, q.dead_letter_queue,
     q.dlq_after_max_retries,
     n.partitions, n.total, n.pending, n.processing, n.completed, n.dead_letter, n.oldest, n.newest,
-    (select count(*) from queen.groups g where g.queue_id = q.id) as consumer_groups,
+    (select count(*) from queen.groups g where g.queue_id = q.id and g.stream_id is null) as consumer_groups,
     coalesce(s.pushed, 0)::bigint as pushed, coalesce(s.popped, 0)::bigint as popped,
     coalesce(s.acked, 0)::bigint as acked, coalesce(s.failed, 0)::bigint as failed,
     coalesce(s.dead, 0)::bigint as dead
@@ -33,7 +33,7 @@ order by q.name;
 -- name: count_queues
 select count(*) as matches from queen.queues q
 where ($1::text is null or q.namespace = $1) and ($2::text is null or q.task = $2)
-  and ($3::text is null or strpos(lower(q.name), lower($3)) > 0);
+  and ($3::text is null or strpos(lower(q.name), lower($3)) > 0) and q.stream_id is null;
 
 -- name: list_namespaces
 with moment as (
@@ -46,6 +46,7 @@ select q.namespace as name, count(*) as queues, sum(n.partitions)::bigint as par
 from moment
 cross join queen.queues q
 cross join lateral queen.queue_counts(q.id, moment.now) n
+where q.stream_id is null
 group by q.namespace order by q.namespace;
 
 -- name: list_tasks
@@ -59,6 +60,7 @@ select q.task as name, count(*) as queues, sum(n.partitions)::bigint as partitio
 from moment
 cross join queen.queues q
 cross join lateral queen.queue_counts(q.id, moment.now) n
+where q.stream_id is null
 group by q.task order by q.task;
 
 -- name: overview
@@ -76,13 +78,20 @@ with moment as (
     from moment
     cross join queen.queues q
     cross join lateral queen.queue_counts(q.id, moment.now) n
+    where q.stream_id is null
 ), leased as (
     select count(distinct c.lease_id) as leases, count(*) as leased_partitions
-    from queen.cursors c, moment where c.lease_id is not null and c.ready_at > moment.now
+    from moment
+    cross join queen.cursors c
+    join queen.queues q on q.id = c.queue_id and q.stream_id is null
+    where c.lease_id is not null and c.ready_at > moment.now
 )
 select moment.now as timestamp, counted.*, leased.*,
-    (select count(distinct g.name) from queen.groups g) as consumer_groups,
-    (select count(*) from queen.dead_letters d where d.failed_at > moment.now - interval '1 hour') as dead_last_hour
+    (select count(distinct g.name) from queen.groups g
+     join queen.queues q on q.id = g.queue_id and q.stream_id is null where g.stream_id is null) as consumer_groups,
+    (select count(*) from queen.dead_letters d
+     join queen.queues q on q.id = d.queue_id and q.stream_id is null
+     where d.failed_at > moment.now - interval '1 hour') as dead_last_hour
 from moment cross join counted cross join leased;
 
 -- name: throughput
@@ -96,7 +105,7 @@ from generate_series(date_trunc($1::text, $2::timestamptz), $3::timestamptz, ('1
 left join (
     select date_trunc($1::text, x.minute) as at, x.*
     from queen.queue_stats x
-    join queen.queues q on q.id = x.queue_id
+    join queen.queues q on q.id = x.queue_id and q.stream_id is null
     where x.minute >= date_trunc($1::text, $2::timestamptz) and x.minute <= $3::timestamptz
       and ($4::text is null or q.name = $4) and ($5::text is null or q.namespace = $5)
       and ($6::text is null or q.task = $6)
@@ -111,7 +120,7 @@ select coalesce($1::timestamptz, clock_timestamp()) as now;
 -- A page of the partitions, of one queue or of all, with what lies in them.
 with chosen as (
     select p.id, p.name, p.created_at, q.name as queue from queen.partitions p
-    join queen.queues q on q.id = p.queue_id
+    join queen.queues q on q.id = p.queue_id and q.stream_id is null
     where ($1::text is null or q.name = $1)
     order by q.name, p.name limit $2::integer offset $3::bigint
 ), moment as (
@@ -126,7 +135,8 @@ order by p.queue, p.name;
 
 -- name: count_partitions
 select count(*) as matches from queen.partitions p
-where $1::text is null or p.queue_id = (select q.id from queen.queues q where q.name = $1);
+join queen.queues q on q.id = p.queue_id and q.stream_id is null
+where $1::text is null or q.name = $1;
 
 -- name: partition_groups
 -- Where each group of a queue stands in some of its partitions.
@@ -137,7 +147,7 @@ select l.partition_id::text, g.name as consumer_group, l.lag, l.lag_seconds, l.a
     l.leased_until
 from moment
 cross join queen.queues q
-join queen.groups g on g.queue_id = q.id
+join queen.groups g on g.queue_id = q.id and g.stream_id is null
 cross join lateral queen.group_lag(g.id, q.id, moment.now) l
 where q.name = $1 and l.partition_id = any ($2::bigint[])
 order by l.partition_id, g.name;

@@ -28,9 +28,15 @@ select s.id, n.closed, n.messages, n.unclosed - n.ripe as open, n.ripe
 from moment
 cross join queen.streams s
 cross join lateral (
+    select case
+        when s.window_type = 'count' then null      -- closed by their last message, never by time
+        when s.event_time_path is null then queen.to_us(moment.now) - s.grace_us
+        else s.watermark_us - s.grace_us end as until
+) ripe
+cross join lateral (
     select count(w.closed_at) as closed, coalesce(sum(w.messages), 0)::bigint as messages,
         count(*) filter (where w.closed_at is null) as unclosed,
-        count(*) filter (where w.closed_at is null and w.end_us <= queen.ripe_until(s, moment.now)) as ripe
+        count(*) filter (where w.closed_at is null and w.end_us <= ripe.until) as ripe
     from queen.windows w where w.stream_id = s.id
 ) n
 where $1::integer is null or s.id = $1;
@@ -84,7 +90,7 @@ with moment as (
     select w.id, w.key, w.start_us, w.end_us, w.first_at, w.last_at, w.messages, w.closed_at, w.complete,
         case
             when w.closed_at is null then
-                case when w.end_us <= queen.ripe_until(s, moment.now) then 'ripe' else 'open' end
+                case when w.end_us <= ripe.until then 'ripe' else 'open' end
             when $2::text is null then 'closed'
             when c.partition_id is null then 'waiting'
             when w.message_id > c.acked_id and d.dead is not true then
@@ -95,11 +101,18 @@ with moment as (
                      else 'waiting' end
             when letter.tries is not null then 'dead'
             else 'done' end as state,
-        coalesce(d.tries, 0) + (w.message_id > c.acked_id and w.message_id <= c.lease_to)::integer as attempts,
+        coalesce(d.tries, 0) + coalesce(w.message_id > c.acked_id and w.message_id <= c.lease_to, false)::integer
+            as attempts,
         c.ready_at, d.error, letter.tries as letter_tries, letter.error as letter_error
     from moment
     cross join queen.windows w
     join queen.streams s on s.id = w.stream_id
+    cross join lateral (
+        select case
+            when s.window_type = 'count' then null      -- closed by their last message, never by time
+            when s.event_time_path is null then queen.to_us(moment.now) - s.grace_us
+            else s.watermark_us - s.grace_us end as until
+    ) ripe
     left join reader on true
     left join queen.cursors c on c.partition_id = w.partition_id and c.group_id = reader.id
     left join queen.deliveries d on c.exceptions and d.partition_id = c.partition_id and d.group_id = c.group_id
@@ -112,10 +125,13 @@ with moment as (
       and ($4::text is distinct from 'open' or w.closed_at is null)
       and ($4::text is distinct from 'ripe' or $2::text is not null or w.closed_at is null)
       and ($4::text is distinct from 'leased' or w.id in (
-          select x.id from reader
-          join queen.cursors y on y.group_id = reader.id and y.lease_id is not null and y.ready_at > moment.now
-          join queen.messages m on m.partition_id = y.partition_id and m.id = y.lease_to
-          join queen.windows x on x.id = convert_from(m.payload, 'UTF8')::bigint))
+          select convert_from(m.payload, 'UTF8')::bigint from reader
+          join queen.cursors y on y.group_id = reader.id and y.lease_id is not null
+              and y.ready_at > (select now from moment)
+          join queen.messages m on m.partition_id = y.partition_id and m.id = y.lease_to))
+      and ($4::text is distinct from 'waiting' or not exists (select from reader) or w.partition_id in (
+          select y.partition_id from reader
+          join queen.cursors y on y.group_id = reader.id and y.ready_at is not null))
       and ($4::text is distinct from 'dead' or w.id in (
           select convert_from(x.payload, 'UTF8')::bigint from queen.dead_letters x
           join queen.streams y on y.queue_id = x.queue_id
@@ -135,9 +151,11 @@ where case $4::text
 order by shown.id desc limit $5::integer;
 
 -- name: late_messages
--- What no window of a stream took, the newest first. The message itself may be gone.
+-- What no window of a stream took, the newest first. The message itself may be gone. total: all, of the same moment.
 select l.message_id::text, m.transaction_id, q.name as queue, p.name as partition, l.key, l.event_us, l.start_us,
-    l.end_us, l.lateness_us, l.reason, l.noted_at
+    l.end_us, l.lateness_us, l.reason, l.noted_at,
+    (select count(*) from queen.late_messages x
+     where x.stream_id = $1 and ($2::text is null or x.key = $2)) as total
 from queen.late_messages l
 left join queen.partitions p on p.id = l.partition_id
 left join queen.queues q on q.id = p.queue_id

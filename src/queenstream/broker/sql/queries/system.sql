@@ -22,6 +22,7 @@ left join (
 left join (
     select d.queue_id, count(*) as letters from queen.dead_letters d group by d.queue_id
 ) dead on dead.queue_id = q.id
+where q.stream_id is null
 order by q.name;
 
 -- name: group_lag
@@ -31,7 +32,7 @@ select q.name as queue, g.name as group_name,
     greatest(0, coalesce(extract(epoch from
         coalesce($1::timestamptz, clock_timestamp()) - min(next.created_at)), 0))::float8 as lag_seconds
 from queen.groups g
-join queen.queues q on q.id = g.queue_id
+join queen.queues q on q.id = g.queue_id and q.stream_id is null
 left join queen.cursors c on c.group_id = g.id and c.ready_at is not null
 left join lateral (
     select m.seq from queen.messages m where m.partition_id = c.partition_id order by m.id desc limit 1) last on true
@@ -40,7 +41,7 @@ left join lateral (
 left join lateral (
     select m.created_at from queen.messages m
     where m.partition_id = c.partition_id and m.id > c.acked_id order by m.id limit 1) next on true
-where g.active and ($2::text is null or q.name = $2)
+where g.active and g.stream_id is null and ($2::text is null or q.name = $2)
 group by q.name, g.name
 order by q.name, g.name;
 
@@ -62,8 +63,9 @@ from generate_series(date_trunc($3, $1::timestamptz, 'UTC'), $2::timestamptz, ('
 left join (
     select s.*, date_trunc($3, s.minute, 'UTC') as time
     from queen.queue_stats s
+    join queen.queues q on q.id = s.queue_id and q.stream_id is null
     where s.minute >= date_trunc('minute', $1::timestamptz, 'UTC') and s.minute <= $2::timestamptz
-      and ($4::text is null or s.queue_id = (select q.id from queen.queues q where q.name = $4))
+      and ($4::text is null or q.name = $4)
 ) s on s.time = bucket.time
 group by bucket.time
 order by bucket.time;
@@ -88,7 +90,7 @@ left join lateral (
         select m.created_at from queen.messages m where m.partition_id = p.id order by m.id limit 1) first
     where p.queue_id = q.id
 ) oldest on true
-where $2::text is null or q.name = $2
+where q.stream_id is null and ($2::text is null or q.name = $2)
 order by q.name;
 
 -- name: postgres_database
