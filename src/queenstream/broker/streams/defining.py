@@ -137,10 +137,11 @@ async def _has_progress(connection: Any, stream_id: int) -> bool:
 async def _create(connection: Any, name: str, columns: dict[str, Any]) -> int:
     queue_id = await connection.fetchval(
         "insert into queen.queues (name, ttl_seconds, retry_delay_ms, dead_letter_queue, lease_time_seconds, "
-        "retry_limit) values ($1, 0, 0, true, $2, $3) returning id",
+        "retry_limit, lanes) values ($1, 0, 0, true, $2, $3, $4) returning id",
         OWN + name,
         _whole_seconds(columns["lease_seconds"]),
         columns["retry_limit"],
+        columns["max_in_flight"],
     )
     names = ", ".join(columns)
     places = ", ".join(f"${number}" for number in range(3, 3 + len(columns)))

@@ -73,7 +73,7 @@ class Stream:
         return definition_of(self.window_type, self.size_us, self.slide_us, self.size_count, self.slide_count)
 
     def lane(self, key: str, number: int) -> str:
-        """The partition of its own queue for the key's window of this number: ``max_in_flight`` of them."""
+        """The partition of its own queue for the key's window of this number: ``max_in_flight`` in turn."""
         if self.max_in_flight == 1:
             return key
         return f"{number % self.max_in_flight}\x1f{key}"

@@ -365,9 +365,12 @@ class Work:
                 following = await connection.fetchval(QUERIES["stream_next"], stream.id)
                 self._plan(stream, following)
                 return 0
+            numbers = await self._number(connection, stream, found)
             items = [
-                PushItem(stream.queue, Raw(b"%d" % row["id"]), self._lane(stream, row), str(row["id"]))
-                for row in found
+                PushItem(
+                    stream.queue, Raw(b"%d" % row["id"]), stream.lane(row["key"], number), str(row["id"])
+                )
+                for row, number in zip(found, numbers, strict=True)
             ]
             rows = await broker.pusher.prepare(items, None)
             created = [
@@ -381,6 +384,7 @@ class Work:
                 [row["id"] for row in found],
                 [int(result.partition_id) for result in results],
                 [int(result.message_id) for result in results],
+                numbers,
                 broker.database.now(),
             )
             pushed = rows, results
@@ -405,11 +409,19 @@ class Work:
         if not (stream.emit_empty and due is None):
             self.due = due
 
-    def _lane(self, stream: Stream, row: Any) -> str:
-        if stream.window_type == "session":
-            return stream.lane(row["key"], row["id"])
-        step = stream.slide_us or stream.size_us or stream.slide_count or stream.size_count or 1
-        return stream.lane(row["key"], row["start_us"] // step)
+    async def _number(self, connection: Any, stream: Stream, found: list[Any]) -> list[int]:
+        """The place of each window among the closed ones of its key, where that decides on its lane."""
+        if stream.max_in_flight == 1:
+            return [0] * len(found)
+        keys = sorted({row["key"] for row in found})
+        rows = await connection.fetch(QUERIES["stream_closed_so_far"], stream.id, keys)
+        counts = dict.fromkeys(keys, 0) | {row["key"]: row["closed"] for row in rows}
+        numbers: list[int] = []
+        for row in found:
+            numbers.append(counts[row["key"]])
+            counts[row["key"]] += 1
+        await connection.execute(QUERIES["stream_closed_now"], stream.id, list(counts), list(counts.values()))
+        return numbers
 
     async def _make_empty(self, connection: Any, stream: Stream) -> None:
         """The windows without messages that are ripe, for every key since its first window."""

@@ -117,6 +117,10 @@ begin
                 raise exception '%', errors[array_position(successes, false)] using errcode = 'QS001';
             end if;
         end if;
+        if released and q.lanes > 1 then
+            perform queen.unblock(c, q, v_now);
+            ready := true;
+        end if;
         return next;
     end loop;
 end $$;

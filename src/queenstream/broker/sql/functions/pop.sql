@@ -35,6 +35,7 @@ declare
     v_partition_ids bigint[];
     v_acked bigint[];
     v_served integer;
+    v_turn record;
     g queen.groups;
     q queen.queues;
     c queen.cursors;
@@ -60,7 +61,7 @@ begin
         -- Requests that are alike are served together from ordinary cursors. The others that were ready as long
         -- (a lease that ran out, failed tries, big payloads, nothing to give) stay locked: the loop takes them first.
         -- Claim and lease are two statements, so that the second sees the rows as they were locked.
-        if v_alike and q.window_buffer_seconds = 0 and q.max_wait_time_seconds = 0 then
+        if v_alike and q.lanes = 1 and q.window_buffer_seconds = 0 and q.max_wait_time_seconds = 0 then
             select array_agg(x.ctid), array_agg(x.partition_id), array_agg(x.acked_id)
             into v_rows, v_partition_ids, v_acked
             from (
@@ -120,8 +121,17 @@ begin
             end if;
             exit when not found;
 
+            if q.lanes > 1 then
+                select * into v_turn from queen.in_turn(c, q, g, v_now);
+                exit when v_turn.busy;
+                continue when (v_turn.taken).partition_id is null;
+                c := v_turn.taken;
+            end if;
             if c.lease_id is not null then
                 c := queen.expire_lease(c, q, g, v_now);
+                if q.lanes > 1 then
+                    perform queen.unblock(c, q, v_now);
+                end if;
             end if;
             if q.max_wait_time_seconds > 0 then
                 c := queen.bury_waiting(c, q, g, v_now);

@@ -255,3 +255,71 @@ begin
     end loop;
     return v_forgotten;
 end $$;
+
+-- max_in_flight: a key has several partitions (lanes, named <lane>\x1f<key>), its windows go to them in turn. Of a key the
+-- first window that is free comes first, and none that is as many ahead of the first unacknowledged one as there are
+-- lanes. Locks: (72007, hash of group and key), so that who finds a lane blocked and who frees it see each other.
+
+create or replace function queen.siblings(c queen.cursors, q queen.queues, out key text, out partitions bigint[])
+language plpgsql stable as $$
+begin
+    select substr(p.name, strpos(p.name, e'\x1f') + 1) into key from queen.partitions p where p.id = c.partition_id;
+    partitions := array(
+        select p.id from generate_series(0, q.lanes - 1) lane
+        join queen.partitions p on p.queue_id = q.id and p.name = lane || e'\x1f' || siblings.key);
+end $$;
+
+-- The cursor whose turn it is among the lanes of this one's key, locked; all null if there is none. Then busy says
+-- whether to ask again; otherwise this lane rests until another is acknowledged.
+create or replace function queen.in_turn(
+    c queen.cursors, q queen.queues, g queen.groups, p_now timestamptz, out taken queen.cursors, out busy boolean
+) language plpgsql as $$
+declare
+    v_lanes record;
+    v_turn record;
+begin
+    select * into v_lanes from queen.siblings(c, q);
+    busy := not pg_try_advisory_xact_lock(72007, hashtext(g.id || ':' || v_lanes.key));
+    if busy then
+        return;
+    end if;
+    select min(next.number) as first, min(next.number) filter (where next.free) as number,
+        (array_agg(next.partition_id order by next.number) filter (where next.free))[1] as partition_id
+    into v_turn
+    from (
+        select x.partition_id, x.lease_id is null or x.ready_at <= p_now as free, w.number
+        from unnest(v_lanes.partitions) as lane (id)
+        join queen.cursors x on x.partition_id = lane.id and x.group_id = g.id
+        cross join lateral (
+            select m.payload from queen.messages m
+            where m.partition_id = lane.id and m.id > x.acked_id
+              and (g.subscription_from is null or m.created_at >= g.subscription_from)
+              and not exists (
+                  select from queen.deliveries d
+                  where d.partition_id = lane.id and d.group_id = g.id and d.message_id = m.id and d.dead)
+            order by m.id limit 1
+        ) m
+        join queen.windows w on w.id = convert_from(m.payload, 'UTF8')::bigint
+    ) next;
+    if v_turn.number < v_turn.first + q.lanes then
+        select * into taken from queen.cursors x
+        where x.partition_id = v_turn.partition_id and x.group_id = g.id for update skip locked;
+        busy := not found;
+    elsif c.lease_id is null then
+        update queen.cursors x set ready_at = null where x.partition_id = c.partition_id and x.group_id = c.group_id;
+    end if;
+end $$;
+
+-- A window of a key is done: the lanes that rest for it may go on.
+create or replace function queen.unblock(c queen.cursors, q queen.queues, p_now timestamptz) returns void
+language plpgsql as $$
+declare
+    v_lanes record;
+begin
+    select * into v_lanes from queen.siblings(c, q);
+    perform pg_advisory_xact_lock(72007, hashtext(c.group_id || ':' || v_lanes.key));
+    update queen.cursors x set ready_at = p_now
+    where x.partition_id = any (v_lanes.partitions) and x.group_id = c.group_id
+      and x.ready_at is null and x.lease_id is null
+      and exists (select from queen.messages m where m.partition_id = x.partition_id and m.id > x.acked_id);
+end $$;

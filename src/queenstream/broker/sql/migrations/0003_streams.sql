@@ -2,6 +2,7 @@
 -- retries and dead letters are those of any queue. Times are whole microseconds since the epoch (queenstream/windows.py).
 
 alter table queen.queues add column stream_id integer;     -- the stream whose windows it holds; null: an ordinary queue
+alter table queen.queues add column lanes integer not null default 1;  -- partitions for one key of a stream: max_in_flight
 alter table queen.groups add column stream_id integer;     -- the stream that reads its source as this group
 -- A stream reads at once what is pushed, whatever delay a queue has for its consumers.
 alter table queen.cursors add column eager boolean not null default false;
@@ -55,6 +56,7 @@ create table queen.windows (
     closed_at timestamptz,                          -- null: open
     partition_id bigint,                            -- of the message that stands for it, once closed
     message_id bigint,
+    number bigint,                                  -- 0, 1, 2 … among the closed windows of its key, where there are lanes
     complete boolean not null default true,         -- false: retention took some of its messages
     unique (stream_id, key, start_us, end_us)
 );
@@ -72,11 +74,12 @@ create table queen.window_parts (
 );
 create index window_parts_source on queen.window_parts (partition_id, first_id);
 
--- How many messages a key has had, for count windows.
+-- How far a key is: messages so far (count windows), or the start of the next window (emit_empty).
 create table queen.stream_keys (
     stream_id integer not null references queen.streams (id) on delete cascade,
     key text collate "C" not null,
     position bigint not null,
+    closed bigint not null default 0,               -- windows so far, where there are lanes
     primary key (stream_id, key)
 );
 

@@ -338,10 +338,20 @@ where w.stream_id = $1 and w.closed_at is null order by w.last_at, w.end_us, w.k
 
 -- name: stream_closed
 -- Note which message stands for a window.
-update queen.windows w set closed_at = coalesce($4, clock_timestamp()), partition_id = t.partition_id,
-    message_id = t.message_id
-from unnest($1::bigint[], $2::bigint[], $3::bigint[]) as t (id, partition_id, message_id)
+update queen.windows w set closed_at = coalesce($5, clock_timestamp()), partition_id = t.partition_id,
+    message_id = t.message_id, number = t.number
+from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) as t (id, partition_id, message_id, number)
 where w.id = t.id;
+
+-- name: stream_closed_so_far
+-- How many windows of keys are closed.
+select key, closed from queen.stream_keys where stream_id = $1 and key = any($2);
+
+-- name: stream_closed_now
+-- And how many now.
+insert into queen.stream_keys as k (stream_id, key, position, closed)
+select $1, t.key, 0, t.closed from unnest($2::text[], $3::bigint[]) as t (key, closed)
+on conflict (stream_id, key) do update set closed = excluded.closed;
 
 -- name: stream_next
 -- The next window to close.
