@@ -879,36 +879,71 @@ async def test_one_window_of_a_key_is_out_at_a_time(streams: Streams) -> None:
     await streams.nothing()
 
 
-async def test_two_windows_of_a_key_may_be_out(streams: Streams) -> None:
-    await three_windows(streams, max_in_flight=2)
-    first, second = await streams.take(), await streams.take()
-    assert (data(first), data(second)) == (["k0"], ["k1"])
-    assert first["key"] == second["key"] == "k"
+async def two_out(streams: Streams, first: int, every: int = 1) -> list[list[Any]]:
+    """Two windows of a key may be out; five are closed before a group comes. Gives their contents."""
+    await streams.made(event_time_path="data.ts", max_in_flight=2)
+    events = [{"ts": at(MINUTE * (first + n * every)), "n": n} for n in range(6)]
+    await streams.push(*events)
+
+    async def closed() -> bool:
+        return bool((await streams.resource("/s"))["windows"]["closed"] == 5)
+
+    await eventually(closed)
+    return [[event] for event in events[:5]]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("every", [1, 2, 7])
+async def test_two_windows_of_a_key_may_be_out(streams: Streams, first: int, every: int) -> None:
+    """Whatever the clock says where they start, and however far they are apart."""
+    expected = await two_out(streams, first, every)
+    one, two = await streams.take(), await streams.take()
+    assert [data(one), data(two)] == expected[:2]
     await streams.nothing()
-    await streams.ack(first)
-    assert data(await streams.take()) == ["k2"]
+    await streams.ack(one)
+    assert data(await streams.take()) == expected[2]
+    await streams.nothing()
+    await streams.seek("2000-01-01T00:00:00Z")
+    assert [data(await streams.take()), data(await streams.take())] == expected[:2]
 
 
-async def test_order_is_kept_with_two_out(streams: Streams) -> None:
+@pytest.mark.parametrize("first", [0, 1])
+async def test_order_is_kept_with_two_out(streams: Streams, first: int) -> None:
     """The later of the two is done first: what comes next is still the next."""
-    await three_windows(streams, max_in_flight=2)
-    await streams.push("k3", key="k")
-    streams.clock.turn(MINUTE)
-    first, second = await streams.take(), await streams.take()
-    await streams.ack(second)
-    third = await streams.poll(timeout_ms=500)
-    assert third is None or data(third) == ["k2"], "a window was passed over"
-    await streams.ack(first)
-    if third is None:
-        third = await streams.take()
-    await streams.ack(third)
-    assert data(await streams.take()) == ["k3"]
+    expected = await two_out(streams, first)
+    one, two = await streams.take(), await streams.take()
+    await streams.ack(two)
+    three = await streams.poll(timeout_ms=500)
+    assert three is None or data(three) == expected[2], "a window was passed over"
+    await streams.ack(one)
+    if three is None:
+        three = await streams.take()
+    four = await streams.take()
+    assert [data(three), data(four)] == expected[2:4]
+    await streams.ack(four)
+    await streams.ack(three, success=False)
+    again = await streams.take()
+    assert (data(again), again["attempt"]) == (expected[2], 2), "a failed one comes before later ones"
 
 
 async def test_the_key_that_has_waited_longest_comes_first(streams: Streams) -> None:
     await three_windows(streams, "a", "b", "c")
     keys = [window["key"] for window in await streams.drain(9)]
     assert [sorted(keys[n : n + 3]) for n in (0, 3, 6)] == [["a", "b", "c"]] * 3
+
+
+async def test_a_key_that_comes_later_does_not_go_first(streams: Streams) -> None:
+    """It has waited since its window closed, however old its events are."""
+    await streams.made(partitioned=True, event_time_path="data.ts")
+    await streams.push(*[{"ts": at(MINUTE * n), "n": f"b{n}"} for n in range(3)], key="b")
+    assert data(await streams.done())[0]["n"] == "b0"  # b1 waits from here on
+    await streams.push({"ts": at(MINUTE * 2), "n": "a2"}, {"ts": at(MINUTE * 3)}, key="a")
+
+    async def closed() -> bool:
+        return bool((await streams.resource("/s"))["windows"]["closed"] == 4)
+
+    await eventually(closed)
+    assert [data(window)[0]["n"] for window in await streams.drain(3)] == ["b1", "a2", "b2"]
 
 
 async def test_a_failing_key_holds_up_no_other(streams: Streams) -> None:

@@ -142,11 +142,13 @@ class Runner:
 
     async def _run(self) -> None:
         while True:
-            pause = SPACING_SECONDS
             try:
                 await self._wait()
                 if not self._broker.maintenance:
                     await self._work.step()
+                pause = SPACING_SECONDS
+                if self._work.due is not None:  # a window that is ripe does not wait
+                    pause = min(pause, max(0.001, self._work.due - self._work.now()))
             except Exception as error:
                 if isinstance(error, Unavailable):
                     log.warning("stream %s: %s", self.stream.name, error)
