@@ -63,6 +63,8 @@ class Pool:
 
     def release(self, connection: Connection) -> None:
         """Give a connection back, whatever became of it."""
+        if not connection.is_closed() and connection.is_in_transaction():
+            connection.terminate()  # whoever had it was cancelled before it could end it
         if connection.is_closed():
             self._open -= 1
         else:

@@ -140,10 +140,8 @@ begin
     end loop;
 
     -- A cursor that waits for something else already (a delay, a retry) waits no shorter for this push.
-    -- Of messages with times of their own the earliest has waited longest.
     update queen.cursors c
-    set ready_at = greatest(c.ready_at, case when p_created is null then stored_at else least(stored_at,
-        p_created[p_starts[array_position(p_touched, c.partition_id)] + 1]) end + make_interval(
+    set ready_at = greatest(c.ready_at, stored_at + make_interval(
         secs => case when c.eager then 0
                      when c.ready_at is null
                      then greatest(q.delayed_processing_seconds, q.window_buffer_seconds)
