@@ -1,4 +1,4 @@
-"""Demo traffic: a shop's orders, a few a second, and two groups of consumers.
+"""Demo traffic: a shop's orders, a few a second, two groups of consumers, and sums by window.
 
 Run by ``queen up --demo`` as a process of its own: ``python -m queenstream.cli.demo ADDRESS``. It speaks
 plain HTTP, so it is also the shortest example of the contract.
@@ -20,6 +20,7 @@ ORDERS_PER_SECOND = 20
 FAILING = 0.01  # of the orders cannot be billed, and end among the dead letters
 CUSTOMERS = 50
 QUEUE = "demo.orders"
+STREAM = "demo.sales"
 
 
 class Broker:
@@ -39,11 +40,16 @@ class Broker:
         return json.loads(text) if text else None
 
 
+def configure(address: str) -> None:
+    """Make the queue, so that the stream finds it."""
+    options = {"leaseTime": 30, "retryLimit": 2, "retryDelay": 2000}
+    body = {"queue": QUEUE, "namespace": "demo", "options": options}
+    Broker(address).call("POST", "/api/v1/configure", body)
+
+
 def produce(address: str, stop: threading.Event) -> None:
     """Push an order now and then; each customer is a partition, so a customer's orders stay in order."""
     broker = Broker(address)
-    options = {"leaseTime": 30, "retryLimit": 2, "retryDelay": 2000}
-    broker.call("POST", "/api/v1/configure", {"queue": QUEUE, "namespace": "demo", "options": options})
     number = 0
     while not stop.wait(random.expovariate(ORDERS_PER_SECOND)):
         number += 1
@@ -76,6 +82,29 @@ def consume(address: str, stop: threading.Event, group: str, failing: float) -> 
         broker.call("POST", "/api/v1/ack/batch", {"consumerGroup": group, "acknowledgments": acks})
 
 
+def add_up(address: str, stop: threading.Event) -> None:
+    """Take each customer's orders of ten seconds as one window, add them up, and push the sum."""
+    broker = Broker(address)
+    window = {"window_duration_ms": 10_000, "window_grace_period_ms": 1000, "partitioned": True}
+    definition = {"name": STREAM, "namespace": "demo", "source_queue_names": [QUEUE], **window}
+    broker.call("POST", "/api/v1/stream/define", definition)
+    while not stop.is_set():
+        polled = broker.call(
+            "POST",
+            "/api/v1/stream/poll",
+            {"streamName": STREAM, "consumerGroup": "totals", "timeout": 5000},
+        )
+        if polled is None:
+            continue
+        taken = polled["window"]
+        total = round(sum(message["data"]["amount"] for message in taken["messages"]), 2)
+        result = {"customer": taken["key"], "from": taken["start"], "total": total}
+        item = {"queue": STREAM, "partition": taken["key"], "transactionId": taken["id"], "payload": result}
+        broker.call("POST", "/api/v1/push", {"items": [item]})
+        done = {"windowId": taken["id"], "leaseId": taken["leaseId"], "success": True}
+        broker.call("POST", "/api/v1/stream/ack", done)
+
+
 def main() -> None:
     """Send traffic until a signal comes or the broker goes away."""
     address = sys.argv[1]
@@ -83,7 +112,8 @@ def main() -> None:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    jobs = ((produce, ()), (consume, ("billing", FAILING)), (consume, ("mailing", 0.0)))
+    _quietly(configure, stop, address)
+    jobs = ((produce, ()), (consume, ("billing", FAILING)), (consume, ("mailing", 0.0)), (add_up, ()))
     for job, more in jobs:
         threading.Thread(target=_quietly, args=(job, stop, address, stop, *more), daemon=True).start()
     while not stop.wait(1) and os.getppid() == parent:
