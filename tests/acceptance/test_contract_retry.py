@@ -18,6 +18,7 @@ from tests.acceptance.speaking import (
     dead,
     done,
     moment,
+    pop,
     push,
     take,
 )
@@ -184,6 +185,20 @@ async def test_a_message_on_its_last_try_is_delivered_alone(http: httpx.AsyncCli
     await ack(http, last[0], "failed")
     assert data(await dead(http, "q")) == [2]
     assert data(await take(http, "q", batch=4)) == [3, 4]
+
+
+async def test_a_message_on_its_last_try_travels_with_others_when_its_delivery_settles_it(
+    http: httpx.AsyncClient, clock: Clock
+) -> None:
+    await configure(http, "q", retryLimit=1)
+    await push(http, "q", 1, 2, 3, 4)
+    one, two, *_ = await take(http, "q", batch=4)
+    await ack_batch(http, ack_of(one, "retry"), ack_of(two, "failed"))
+    clock.turn(1.1)
+    popped = await pop(http, "q", batch=9, partitions=4, autoAck=True)
+    assert popped is not None
+    assert [(m["data"], m["retryCount"]) for m in popped["messages"]] == [(1, 0), (2, 1), (3, 0), (4, 0)]
+    assert popped["partitionsClaimed"] == 1
 
 
 async def test_a_crash_loop_buries_only_the_message_that_crashes(

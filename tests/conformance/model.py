@@ -213,13 +213,13 @@ class Queue:
         for index in out:
             self._count(cursor, index, EXPIRED)
 
-    def expected(self, cursor: Cursor, room: int, now: datetime) -> list[int]:
-        """What a pop with that much room gets; one on its last try travels alone."""
+    def expected(self, cursor: Cursor, room: int, now: datetime, auto_ack: bool) -> list[int]:
+        """What a pop with that much room gets; one on its last try travels alone, unless this settles it."""
         limit = self.options.retry_limit
         batch: list[int] = []
         for index in self.visible(cursor, now)[:room]:
             tries = cursor.tries.get(index, 0)
-            last_try = tries > 0 and tries >= limit
+            last_try = tries > 0 and tries >= limit and not auto_ack
             if last_try and batch:
                 break
             batch.append(index)

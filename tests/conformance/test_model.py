@@ -255,7 +255,7 @@ class Machine(RuleBasedStateMachine):
             cursor = queue.groups[group][name]
             assert queue.deliverable(cursor, self.now), "leased, delayed or empty"
             queue.touch(cursor, self.now)
-            expected = queue.expected(cursor, room, self.now)
+            expected = queue.expected(cursor, room, self.now, auto_ack)
             self.check_messages(queue, cursor, expected, messages, popped)
             queue.take(cursor, expected, popped.lease_id, self.now)
             room -= len(expected)

@@ -430,7 +430,7 @@ class Popper:
             lease,
             group,
             messages,
-            len(claimed),
+            len({row["partition_id"] for row in claimed}),  # one with autoAck may give more at once
         )
 
     def _decrypt(self, key: str, payload: bytes) -> bytes:

@@ -183,8 +183,9 @@ begin
                 continue;
             end if;
 
-            -- A message on its last try travels alone: no other is blamed for what it does.
-            if c.exceptions then
+            -- A message on its last try travels alone: no other is blamed for what it does. (Nobody is, once it is
+            -- acknowledged with its delivery.)
+            if c.exceptions and not p_auto_acks[v_at] then
                 select n into v_keep from unnest(tries) with ordinality as t (tries, n)
                 where t.tries > 0 and t.tries >= q.retry_limit order by n limit 1;
                 if found and cardinality(ids) > 1 then
