@@ -1,11 +1,18 @@
 """Every error that Queenstream raises.
 
     QueenstreamError
+    ├── BadAnswer               what came back is not a broker's answer
+    ├── BrokerUnreachable       no broker answered in time
+    ├── BufferFull              a buffered push was refused or dropped: more is pending than allowed
+    ├── ClientClosed            the client is used after it was closed
     ├── ConfigError             a flag, variable or file says something we cannot use
     ├── DecryptionError         a stored payload cannot be decrypted: changed, or its key is wrong
     │   └── KeyMissing          the key that encrypted it is not in encryption_keys
+    ├── LeaseLost               an acknowledgement or renewal came too late: the lease is over
+    ├── PayloadInvalid          a payload is not JSON, or does not fit the type it was given
     ├── PostgresError           the embedded server cannot be found, started or stopped
     │   └── DatabaseUnusable    a server answers, but its version, rights or schema do not fit
+    ├── TransactionFailed       nothing of a transaction was done
     └── RequestError            a request that the broker refuses; each has one HTTP status
         ├── InvalidRequest      400  what was sent does not fit the contract
         ├── Unauthorized        401  no token, or one that does not hold
@@ -17,6 +24,7 @@
         ├── TooLarge            413  a body or batch over its limit
         ├── QueueFull           429  the queue's maxSize is reached
         ├── HeadersTooLarge     431  request line or headers over their limit
+        ├── ServerFailed        500  the broker failed; its log says why
         └── Unavailable         503  the database is away, or the broker is stopping
 
 A message says what is wrong and what to do about it, in one line.
@@ -35,6 +43,22 @@ class QueenstreamError(Exception):
     """The root: catch this to catch everything that is ours."""
 
 
+class BadAnswer(QueenstreamError):
+    """What came back is not a broker's answer: another server, or a proxy in between."""
+
+
+class BrokerUnreachable(QueenstreamError):
+    """No broker answered in time; the message says which were tried and why each failed."""
+
+
+class BufferFull(QueenstreamError):
+    """A buffered push was refused or dropped, because more is pending than its threshold allows."""
+
+
+class ClientClosed(QueenstreamError):
+    """The client, or a producer of it, is used after it was closed."""
+
+
 class ConfigError(QueenstreamError):
     """A setting that cannot be used; the message names it and where it came from."""
 
@@ -47,12 +71,24 @@ class KeyMissing(DecryptionError):
     """The key that encrypted a payload is not among ``encryption_keys``."""
 
 
+class LeaseLost(QueenstreamError):
+    """The lease is over: it expired or passed to somebody else, and the message will come again."""
+
+
+class PayloadInvalid(QueenstreamError):
+    """A payload cannot be written as JSON, or does not fit the type that the queue was given."""
+
+
 class PostgresError(QueenstreamError):
     """The embedded PostgreSQL cannot be found, started or stopped."""
 
 
 class DatabaseUnusable(PostgresError):
     """A PostgreSQL server answers but does not fit: version, rights or schema."""
+
+
+class TransactionFailed(QueenstreamError):
+    """Nothing of a transaction was done; the message says which part was refused."""
 
 
 class RequestError(QueenstreamError):
@@ -123,6 +159,12 @@ class HeadersTooLarge(RequestError):
     """The request line or the headers are over their limit."""
 
     status = 431
+
+
+class ServerFailed(RequestError):
+    """The broker failed; its log says why."""
+
+    status = 500
 
 
 class Unavailable(RequestError):

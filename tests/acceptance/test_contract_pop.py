@@ -38,6 +38,7 @@ POPPED: Fields = {
     "consumerGroup": str,
     "messages": list,
     "partitionsClaimed": int,
+    "leaseSeconds": (int, type(None)),
 }
 MESSAGE: Fields = {
     "id": str,

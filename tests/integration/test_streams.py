@@ -362,7 +362,7 @@ async def test_what_a_window_says(streams: Streams) -> None:
     window = await streams.take()
     check(window, {
         "id": str, "leaseId": str, "key": str, "start": moment, "end": moment, "attempt": int,
-        "complete": bool, "messages": list,
+        "complete": bool, "leaseSeconds": float, "messages": list,
     })  # fmt: skip
     [message] = window["messages"]
     check(message, {

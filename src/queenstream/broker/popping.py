@@ -431,7 +431,14 @@ class Popper:
             group,
             messages,
             len({row["partition_id"] for row in claimed}),  # one with autoAck may give more at once
+            None if lease is None else self._lease_seconds(claimed),
         )
+
+    def _lease_seconds(self, claimed: list[Any]) -> int | None:
+        """How long the lease holds, of several queues the shortest; None: not at hand."""
+        names = [claimed[0]["queue_name"]] if len(claimed) == 1 else {row["queue_name"] for row in claimed}
+        known = [queue.options.lease_time for name in names if (queue := self._directory.cached(name))]
+        return min(known) if known else None
 
     def _decrypt(self, key: str, payload: bytes) -> bytes:
         if self._keyring is None:

@@ -121,6 +121,7 @@ class Popped(Struct, rename="camel"):
     consumer_group: str
     messages: list[Message]
     partitions_claimed: int
+    lease_seconds: int | None = None  # ours: how long the lease holds, so that a client renews in time
 
 
 AckStatus = Literal["completed", "failed", "dlq", "retry"]

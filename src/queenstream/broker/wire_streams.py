@@ -60,7 +60,7 @@ class WindowMessage(Struct, rename={"transaction_id": "transactionId"}, gc=False
     partition: str
 
 
-class Window(Struct, rename={"lease_id": "leaseId"}):
+class Window(Struct, rename={"lease_id": "leaseId", "lease_seconds": "leaseSeconds"}):
     id: str
     lease_id: str
     key: str
@@ -68,6 +68,7 @@ class Window(Struct, rename={"lease_id": "leaseId"}):
     end: datetime
     attempt: int
     complete: bool
+    lease_seconds: float
     messages: list[WindowMessage]
 
 

@@ -185,6 +185,7 @@ def window_response(broker: Broker, stream: Stream, row: Any, lease: str) -> Res
         end,
         (row["tries"][0] if row["tries"] else 0) + 1,
         row["complete"],
+        stream.lease_seconds,
         messages,
     )
     body = msgspec.json.encode(Polled(window))

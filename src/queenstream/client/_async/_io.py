@@ -1,0 +1,237 @@
+"""Connections, tasks and waiting, on asyncio. ``_sync/_io.py`` has the same names on sockets and threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import signal
+import ssl
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from queenstream.client._base.addresses import Address
+from queenstream.client._base.requests import Answer, Parser
+from queenstream.errors import QueenstreamError
+
+T = TypeVar("T")
+CONNECT_SECONDS = 5.0
+FLAVOUR = "async"
+
+
+class Connection(asyncio.Protocol):
+    """A connection to a broker, one request at a time."""
+
+    def __init__(self) -> None:
+        self._parser = Parser()
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[Answer] | None = None
+
+    @classmethod
+    async def connect(cls, address: Address, timeout: float) -> Connection:
+        """Open one; it fails with ``OSError``."""
+        context = ssl.create_default_context() if address.tls else None
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(min(timeout, CONNECT_SECONDS)):
+            _, made = await loop.create_connection(cls, address.host, address.port, ssl=context)
+        return made
+
+    @property
+    def open(self) -> bool:
+        """Whether it can be used: no side has closed it."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    async def exchange(self, request: bytes, timeout: float) -> Answer:
+        """Send a request and wait for its answer; it fails with ``OSError``."""
+        if self._transport is None or self._transport.is_closing():
+            raise ConnectionResetError("the connection was closed")
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._answer
+        finally:
+            self._answer = None
+
+    def hang_up(self) -> None:
+        """Nothing more will be asked: the broker ends a long poll, unless its answer is on the way."""
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            if transport.can_write_eof():
+                transport.write_eof()
+            else:
+                transport.close()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    # asyncio calls these
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            answer = self._parser.feed(data)
+        except QueenstreamError as error:
+            self._end(error)
+            self.close()
+            return
+        if answer is not None and self._answer is not None and not self._answer.done():
+            self._answer.set_result(answer)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._end(error if isinstance(error, OSError) else ConnectionResetError("the connection was closed"))
+
+    def _end(self, error: Exception) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+
+
+class Event:
+    """Set once, waited for by many."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    def clear(self) -> None:
+        self._event.clear()
+
+    def is_set(self) -> bool:
+        return self._event.is_set()
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Whether it is set, after at most that long."""
+        if timeout is None:
+            await self._event.wait()
+            return True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._event.wait()
+        return self._event.is_set()
+
+
+class Stop:
+    """The wish to end: long polls under way are hung up, waits end, nothing new begins."""
+
+    def __init__(self) -> None:
+        self._event = Event()
+        self._connections: set[Connection] = set()
+
+    def set(self) -> None:
+        self._event.set()
+        for connection in list(self._connections):
+            connection.hang_up()
+
+    def is_set(self) -> bool:
+        return self._event.is_set()
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Whether it is set, after at most that long."""
+        return await self._event.wait(timeout)
+
+    @contextlib.contextmanager
+    def around(self, connection: Connection) -> Iterator[None]:
+        """While a request runs that a stop may end."""
+        self._connections.add(connection)
+        if self.is_set():
+            connection.hang_up()
+        try:
+            yield
+        finally:
+            self._connections.discard(connection)
+
+
+class Crew:
+    """Work that goes on beside; leaving the block ends what is left, and shows what failed."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(work()))
+
+    async def join(self) -> None:
+        """Wait for all; the first that failed is raised."""
+        if self._tasks:
+            try:
+                await asyncio.gather(*self._tasks)
+            finally:
+                await self._cancel()
+
+    async def _cancel(self) -> None:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.join()
+        else:
+            await self._cancel()
+
+
+Lock = asyncio.Lock
+UserEvent = asyncio.Event  # what a caller may hand over to stop something
+
+
+async def until(event: UserEvent, ended: Event) -> None:
+    """Until the caller's event is set, or there is nothing left to stop."""
+    waits = {asyncio.ensure_future(event.wait()), asyncio.ensure_future(ended.wait())}
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+async def sleep(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+async def call(handler: Callable[..., Awaitable[T] | T], *arguments: Any) -> T:
+    """Call a user's function, plain or async."""
+    result = handler(*arguments)
+    if inspect.isawaitable(result):
+        return await result
+    return result
+
+
+@contextlib.contextmanager
+def on_signals(stop: Callable[[], None], wanted: bool) -> Iterator[None]:
+    """SIGINT and SIGTERM ask for a stop, once; a second one acts as it always did."""
+    if not wanted or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    caught = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in caught}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+    def asked() -> None:
+        restore()
+        stop()
+
+    for number in caught:
+        loop.add_signal_handler(number, asked)
+    try:
+        yield
+    finally:
+        restore()

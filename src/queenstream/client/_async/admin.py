@@ -1,0 +1,24 @@
+"""``queen.admin``: everything that a broker shows and lets be done beside sending and consuming."""
+
+from __future__ import annotations
+
+from queenstream.client._async._calls import Calls
+from queenstream.client._async.admin_groups import AsyncGroupAdmin
+from queenstream.client._async.admin_history import AsyncHistoryAdmin
+from queenstream.client._async.admin_queues import AsyncQueueAdmin
+from queenstream.client._async.admin_streams import AsyncStreamAdmin
+from queenstream.client._async.admin_system import AsyncSystemAdmin
+
+
+class AsyncAdmin(AsyncQueueAdmin, AsyncGroupAdmin, AsyncHistoryAdmin, AsyncStreamAdmin, AsyncSystemAdmin):
+    """One method for each administration route; what comes back has typed fields.
+
+    Lists that can be long come by pages, with ``total`` and ``more``. A time is a ``datetime`` or ISO 8601.
+
+    >>> async with AsyncQueen() as queen:  # doctest: +SKIP
+    ...     orders = await queen.admin.queue("orders")
+    ...     print(orders.messages.pending, [group.name for group in orders.groups])
+    """
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls

@@ -1,0 +1,266 @@
+"""Administration of what was sent: messages, dead letters, traces."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import UNSET
+
+from queenstream.client._async._calls import Calls
+from queenstream.client._base.answers import Page
+from queenstream.client._base.answers_history import (
+    DeadLetter,
+    DeadLetterDetail,
+    DeadLetterList,
+    LettersDeleted,
+    LettersRetried,
+    MessageDeleted,
+    MessageDetail,
+    MessageInfo,
+    MessageList,
+    MessageState,
+    MessageTraces,
+    Moved,
+    Retried,
+    Trace,
+    TraceList,
+    TraceName,
+    TraceNameList,
+)
+from queenstream.client._base.requests import path_of
+
+_MESSAGES = ("api", "v1", "messages")
+_LETTERS = ("api", "v1", "dlq")
+_TRACES = ("api", "v1", "traces")
+
+
+class AsyncHistoryAdmin:
+    """Messages, dead letters and traces."""
+
+    _calls: Calls
+
+    # Messages
+
+    async def messages(
+        self,
+        *,
+        queue: str | None = None,
+        partition: str | None = None,
+        namespace: str | None = None,
+        task: str | None = None,
+        status: MessageState | None = None,
+        from_: datetime | str | None = None,
+        to: datetime | str | None = None,
+        limit: int = 200,
+        offset: int = 0,
+    ) -> Page[MessageInfo]:
+        """Stored messages, the newest first, without taking them from anybody.
+
+        >>> [found.data for found in await queen.admin.messages(queue="orders", limit=2)]  # doctest: +SKIP
+        [{'n': 2}, {'n': 1}]
+        """
+        query = {
+            "queue": queue, "partition": partition, "namespace": namespace, "task": task, "status": status,
+            "from": from_, "to": to, "limit": limit, "offset": offset,
+        }  # fmt: skip
+        found = await self._calls.call("GET", path_of(*_MESSAGES), query=query, type=MessageList)
+        return Page(found.messages, limit=limit, offset=offset)
+
+    async def queue_messages(
+        self,
+        queue: str,
+        *,
+        partition: str | None = None,
+        status: MessageState | None = None,
+        from_: datetime | str | None = None,
+        to: datetime | str | None = None,
+        limit: int = 200,
+        offset: int = 0,
+    ) -> Page[MessageInfo]:
+        """The same for a queue that has to exist: ``await admin.queue_messages("orders", limit=10)``."""
+        query = {
+            "partition": partition, "status": status, "from": from_, "to": to, "limit": limit,
+            "offset": offset,
+        }  # fmt: skip
+        path = path_of("api", "v1", "status", "queues", queue, "messages")
+        found = await self._calls.call("GET", path, query=query, type=MessageList)
+        return Page(found.messages, limit=limit, offset=offset)
+
+    async def message(self, partition_id: str, transaction_id: str) -> MessageDetail:
+        """One message, alive or dead, and what it is to each group.
+
+        >>> found = await queen.admin.message(pushed.partition_id, pushed.transaction_id)  # doctest: +SKIP
+        >>> found.groups[0].state  # doctest: +SKIP
+        'completed'
+        """
+        path = path_of(*_MESSAGES, partition_id, transaction_id)
+        return await self._calls.call("GET", path, type=MessageDetail)
+
+    async def delete_message(self, partition_id: str, transaction_id: str) -> MessageDeleted:
+        """Delete one message, for all groups, even while it is out; its dead letters stay.
+
+        ``await admin.delete_message(message.partition_id, message.transaction_id)``
+        """
+        path = path_of(*_MESSAGES, partition_id, transaction_id)
+        # Sent again, it would say that there is no such message.
+        return await self._calls.call("DELETE", path, type=MessageDeleted, repeat=False)
+
+    async def retry_message(
+        self, partition_id: str, transaction_id: str, *, group: str | None = None, payload: object = UNSET
+    ) -> Retried:
+        """Replay the dead letters of a message, as they are or with another payload.
+
+        ``await admin.retry_message(letter.partition_id, letter.transaction_id, payload={"n": 1})``
+        """
+        body: dict[str, object] = {"consumerGroup": group}
+        if payload is not UNSET:
+            body["payload"] = payload
+        path = path_of(*_MESSAGES, partition_id, transaction_id, "retry")
+        # Sent again, it would replay what has died again since.
+        return await self._calls.call("POST", path, body=body, type=Retried, repeat=False)
+
+    async def dead_letter_message(
+        self, partition_id: str, transaction_id: str, *, group: str | None = None, error: str | None = None
+    ) -> Moved:
+        """Move a message to the dead letters, of one group or of all that have not completed it.
+
+        ``await admin.dead_letter_message(found.partition_id, found.transaction_id, error="poison")``
+        """
+        body = {"consumerGroup": group, "error": error}
+        path = path_of(*_MESSAGES, partition_id, transaction_id, "dlq")
+        # Sent again, it would say that the message is dead already.
+        return await self._calls.call("POST", path, body=body, type=Moved, repeat=False)
+
+    # Dead letters: ``queen.dlq(…)`` is the handier way to them
+
+    async def dead_letters(
+        self,
+        *,
+        queue: str | None = None,
+        group: str | None = None,
+        partition: str | None = None,
+        from_: datetime | str | None = None,
+        to: datetime | str | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> Page[DeadLetter]:
+        """Dead letters, the newest first; times are those of the failure.
+
+        >>> [one.error_message for one in await queen.admin.dead_letters(queue="orders")]  # doctest: +SKIP
+        ['no such customer']
+        """
+        query = {
+            "queue": queue, "consumerGroup": group, "partition": partition, "from": from_, "to": to,
+            "limit": limit, "offset": offset,
+        }  # fmt: skip
+        found = await self._calls.call("GET", path_of(*_LETTERS), query=query, type=DeadLetterList)
+        return Page(found.messages, limit=limit, offset=offset, total=found.total)
+
+    async def dead_letter(self, id: str) -> DeadLetterDetail:
+        """One dead letter, with how it came here: ``(await admin.dead_letter("17")).cause``."""
+        return await self._calls.call("GET", path_of(*_LETTERS, id), type=DeadLetterDetail)
+
+    async def retry_dead_letter(self, id: str, *, payload: object = UNSET) -> Retried:
+        """Replay one dead letter, as it is or with another payload.
+
+        ``await admin.retry_dead_letter("17", payload={"n": 1})``
+        """
+        body = {} if payload is UNSET else {"payload": payload}
+        path = path_of(*_LETTERS, id, "retry")
+        # Sent again, it would say that there is no such letter.
+        return await self._calls.call("POST", path, body=body, type=Retried, repeat=False)
+
+    async def delete_dead_letter(self, id: str) -> LettersDeleted:
+        """Delete one dead letter: ``await admin.delete_dead_letter("17")``."""
+        # Sent again, it would say that there is no such letter.
+        return await self._calls.call("DELETE", path_of(*_LETTERS, id), type=LettersDeleted, repeat=False)
+
+    async def retry_dead_letters(
+        self,
+        queue: str,
+        *,
+        group: str | None = None,
+        partition: str | None = None,
+        error_contains: str | None = None,
+        limit: int = 1000,
+    ) -> LettersRetried:
+        """Replay the dead letters of a queue that fit, in the order in which they died, ``limit`` at most.
+
+        >>> done = await queen.admin.retry_dead_letters("orders", error_contains="timeout")  # doctest: +SKIP
+        >>> done.retried  # doctest: +SKIP
+        3
+        """
+        body = _filter(queue, group, partition, error_contains, limit)
+        path = path_of(*_LETTERS, "retry")
+        # Sent again, it would replay the next ones too.
+        return await self._calls.call("POST", path, body=body, type=LettersRetried, repeat=False)
+
+    async def delete_dead_letters(
+        self,
+        queue: str,
+        *,
+        group: str | None = None,
+        partition: str | None = None,
+        error_contains: str | None = None,
+        limit: int = 1000,
+    ) -> LettersDeleted:
+        """Delete the dead letters of a queue that fit, the oldest first, ``limit`` at most.
+
+        >>> (await queen.admin.delete_dead_letters("orders", group="billing")).deleted  # doctest: +SKIP
+        3
+        """
+        body = _filter(queue, group, partition, error_contains, limit)
+        path = path_of(*_LETTERS, "delete")
+        # Sent again, it would delete the next ones too.
+        return await self._calls.call("POST", path, body=body, type=LettersDeleted, repeat=False)
+
+    # Traces
+
+    async def traces(
+        self, partition_id: str, transaction_id: str, *, limit: int = 1000, offset: int = 0
+    ) -> list[Trace]:
+        """What consumers noted about a message, the oldest first.
+
+        >>> [t.data for t in await queen.admin.traces(m.partition_id, m.transaction_id)]  # doctest: +SKIP
+        [{'step': 'charged'}, {'step': 'shipped'}]
+        """
+        query = {"limit": limit, "offset": offset}
+        path = path_of(*_TRACES, partition_id, transaction_id)
+        return (await self._calls.call("GET", path, query=query, type=MessageTraces)).traces
+
+    async def traces_by_name(
+        self,
+        name: str,
+        *,
+        from_: datetime | str | None = None,
+        to: datetime | str | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> Page[Trace]:
+        """The traces under a name, over all messages, the newest first.
+
+        ``await admin.traces_by_name("order-17")``
+        """
+        query = {"from": from_, "to": to, "limit": limit, "offset": offset}
+        found = await self._calls.call("GET", path_of(*_TRACES, "by-name", name), query=query, type=TraceList)
+        return Page(found.traces, limit=limit, offset=offset, total=found.total)
+
+    async def trace_names(
+        self, *, search: str | None = None, limit: int = 100, offset: int = 0
+    ) -> Page[TraceName]:
+        """The names of traces, the one seen last first: ``await admin.trace_names(search="order-")``."""
+        query = {"search": search, "limit": limit, "offset": offset}
+        found = await self._calls.call("GET", path_of(*_TRACES, "names"), query=query, type=TraceNameList)
+        return Page(found.names, limit=limit, offset=offset, total=found.total)
+
+
+def _filter(
+    queue: str, group: str | None, partition: str | None, error_contains: str | None, limit: int
+) -> dict[str, object]:
+    return {
+        "queue": queue,
+        "consumerGroup": group,
+        "partition": partition,
+        "errorContains": error_contains,
+        "limit": limit,
+    }

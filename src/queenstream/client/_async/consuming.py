@@ -1,0 +1,363 @@
+"""Consumers: pop, handle, acknowledge, again; with leases renewed and a graceful end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from queenstream.client._async import _io
+from queenstream.client._async._calls import Calls, Stopped
+from queenstream.client._async._popping import pop
+from queenstream.client._async.message import AsyncMessage, AsyncMessages, settle
+from queenstream.client._async.renewing import Renewer
+from queenstream.client._base import telemetry
+from queenstream.client._base.brokers import backoff
+from queenstream.client._base.payloads import Codec
+from queenstream.client._base.settings import POLL_SECONDS, Settings
+from queenstream.errors import BrokerUnreachable, QueenstreamError, ServerFailed, Unavailable
+
+T = TypeVar("T")
+AWAY = (BrokerUnreachable, Unavailable, ServerFailed)  # it passes: a consumer waits
+ACK_SECONDS = 0.1  # acknowledgements of single messages are sent together this often
+GIVE_BACK_SECONDS = 5.0
+log = logging.getLogger("queenstream.client")
+
+
+@dataclass
+class Consumed:
+    """What a consumer did: messages handled, those whose handler raised, those whose lease was lost."""
+
+    handled: int = 0
+    failed: int = 0
+    lost: int = 0
+
+
+class Polling:
+    """When to ask for how much, and when to end: shared by all workers of a consumer."""
+
+    def __init__(self, limit: int | None, idle_seconds: float | None, wait_seconds: float | None) -> None:
+        self.stop = _io.Stop()
+        self.renewer = Renewer()
+        self._left = limit
+        self._idle_seconds = idle_seconds
+        self._wait_seconds = POLL_SECONDS if wait_seconds is None else max(wait_seconds, 0.05)
+        self._lock = threading.Lock()
+        self._busy = 0
+        self._reserved = 0
+        self._returned = _io.Event()
+        self._since = time.monotonic()
+
+    async def room(self, most: int) -> int:
+        """How many messages a worker may ask for now; 0: it is over."""
+        while not self.stop.is_set():
+            if self._left is None:
+                return most
+            with self._lock:
+                granted = min(most, self._left - self._reserved)
+                if granted > 0:
+                    self._reserved += granted
+                    return granted
+                if self._left <= 0:
+                    break
+            self._returned.clear()  # others may yet give back what they did not get
+            await self._returned.wait(0.1)
+        return 0
+
+    def got(self, asked: int, count: int) -> None:
+        """So many came of those asked for."""
+        with self._lock:
+            if self._left is not None:
+                self._reserved -= asked
+                self._left -= count
+            if count:
+                self._busy += 1
+        if self._left is not None:
+            self._returned.set()
+
+    def done(self) -> None:
+        """They are handled."""
+        with self._lock:
+            self._busy -= 1
+            self._since = time.monotonic()
+            over = self._left is not None and self._left <= 0 and self._busy == 0
+        if over:
+            self.stop.set()
+
+    @property
+    def wait_seconds(self) -> float:
+        """How long a long poll may be."""
+        if self._idle_seconds is None:
+            return self._wait_seconds
+        left = self._since + self._idle_seconds - time.monotonic()
+        return min(self._wait_seconds, max(left, 0.05))
+
+    def nothing(self) -> None:
+        """A poll came back empty: perhaps for the last time."""
+        idle = time.monotonic() - self._since
+        if self._idle_seconds is not None and self._busy == 0 and idle >= self._idle_seconds:
+            self.stop.set()
+
+    async def away(self, error: Exception, failures: int) -> None:
+        """No broker can be asked now: wait a while."""
+        log.warning("the consumer waits for a broker: %s", error)
+        await self.stop.wait(backoff(failures))
+
+
+class Consumption(Generic[T]):
+    """One call of ``consume``."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        codec: Codec[T],
+        settings: Settings,
+        handler: Callable[..., Awaitable[object] | object],
+        *,
+        each: bool,
+    ) -> None:
+        self._calls = calls
+        self._codec = codec
+        self._settings = settings
+        self._handler = handler
+        self._handle = self._handle_each if each else self._handle_all
+        self._acks = settings.auto_ack is not False
+        self._polling = Polling(settings.limit, settings.idle_seconds, settings.wait_seconds)
+        self.result = Consumed()
+        self._lock = threading.Lock()
+
+    def _count(self, *, handled: int = 0, failed: int = 0, lost: int = 0) -> None:
+        with self._lock:  # workers may be threads
+            self.result.handled += handled
+            self.result.failed += failed
+            self.result.lost += lost
+
+    async def run(self, stop: _io.UserEvent | None, signals: bool) -> Consumed:
+        """Until it is over."""
+        self._settings.pop_path(
+            batch=1, wait_seconds=0, auto_ack=False
+        )  # what is wrong shows before threads start
+        await run_workers(self._polling, self._work, self._settings.concurrency, stop, signals)
+        return self.result
+
+    async def _work(self) -> None:
+        failures = 0
+        polling = self._polling
+        while asked := await polling.room(self._settings.batch):
+            try:
+                messages = await pop(
+                    self._calls,
+                    self._codec,
+                    self._settings,
+                    batch=asked,
+                    wait_seconds=polling.wait_seconds,
+                    auto_ack=False,
+                    stop=polling.stop,
+                )
+            except Stopped:
+                return
+            except AWAY as error:
+                failures += 1
+                polling.got(asked, 0)
+                await polling.away(error, failures)
+                continue
+            failures = 0
+            polling.got(asked, len(messages))
+            if not messages:
+                polling.nothing()
+                continue
+            try:
+                await self._take(messages)
+            finally:
+                polling.done()
+
+    async def _take(self, messages: AsyncMessages[T]) -> None:
+        lease = messages[0]._lease
+        try:
+            if self._polling.stop.is_set():  # they came while the consumer was told to end
+                await give_back(self._calls, messages)
+                return
+            self._polling.renewer.add(lease)
+            await self._handle(messages)
+        except BaseException:
+            await give_back(self._calls, messages)
+            raise
+        finally:
+            self._polling.renewer.remove(lease)
+
+    async def _handle_all(self, messages: AsyncMessages[T]) -> None:
+        try:
+            with telemetry.handling(messages[0].queue, [message.trace_id for message in messages]):
+                await _io.call(self._handler, messages)
+        except Exception as error:  # noqa: BLE001 - the handler's: it goes to the broker
+            await self._failed(messages.unsettled, error)
+            return
+        self._count(handled=len(messages))
+        if self._acks:
+            await self._done(messages.unsettled)
+
+    async def _handle_each(self, messages: AsyncMessages[T]) -> None:
+        done: list[AsyncMessage[T]] = []
+        broken: set[str] = set()  # partitions whose messages come again
+        acked_at = time.monotonic()
+        for message in messages:
+            if message.partition_id in broken:
+                message._settled = True  # with the one that failed
+                continue
+            try:
+                with telemetry.handling(message.queue, [message.trace_id]):
+                    await _io.call(self._handler, message)
+            except Exception as error:  # noqa: BLE001 - the handler's: it goes to the broker
+                broken.add(message.partition_id)
+                await self._done(done)
+                done = []
+                await self._failed([] if message._settled else [message], error)
+                continue
+            self._count(handled=1)
+            if self._acks and not message._settled:
+                done.append(message)
+            if time.monotonic() - acked_at >= ACK_SECONDS:
+                await self._done(done)
+                done, acked_at = [], time.monotonic()
+        await self._done(done)
+
+    async def _done(self, messages: list[AsyncMessage[T]]) -> None:
+        if not messages:
+            return
+        results = await self._settle(messages, "completed")
+        refused = [result for result in results if not result.success]
+        if refused:
+            self._count(lost=len(refused))
+            log.warning(
+                "%d messages were handled, but their lease was over and they come again: %s",
+                len(refused),
+                refused[0].error,
+            )
+
+    async def _failed(self, messages: list[AsyncMessage[T]], error: Exception) -> None:
+        self._count(failed=len(messages))
+        if messages:
+            first = messages[0]
+            log.warning(
+                "the handler failed at %d messages of %s, first %s: %s",
+                len(messages),
+                first.queue,
+                first.transaction_id,
+                error,
+                exc_info=error,
+            )
+            await self._settle(messages, "failed", error)
+
+    async def _settle(self, messages: list[AsyncMessage[T]], status: Any, error: Any = "") -> list[Any]:
+        """Acknowledge, for as long as the lease can last: after that the broker has taken it back."""
+        ends = time.monotonic() + messages[0]._lease.seconds
+        failures = 0
+        while True:
+            try:
+                return await settle(self._calls, messages, status, error)
+            except AWAY as away:
+                failures += 1
+                if time.monotonic() > ends:
+                    self._count(lost=len(messages))
+                    log.warning(
+                        "%d messages could not be acknowledged and come again: %s", len(messages), away
+                    )
+                    return []
+                await _io.sleep(backoff(failures))
+
+
+async def run_workers(
+    polling: Polling,
+    work: Callable[[], Any],
+    concurrency: int,
+    stop: _io.UserEvent | None,
+    signals: bool,
+) -> None:
+    """So many workers, one of them here, until the polling is over."""
+    ended = _io.Event()
+
+    async def watch() -> None:
+        assert stop is not None
+        await _io.until(stop, ended)
+        polling.stop.set()
+
+    async def worker() -> None:
+        try:
+            await work()
+        except BaseException:
+            polling.stop.set()  # one that fails ends them all
+            raise
+
+    async with _io.Crew() as crew:
+        with _io.on_signals(polling.stop.set, signals):
+            try:
+                crew.start(polling.renewer.run)
+                if stop is not None:
+                    crew.start(watch)
+                async with _io.Crew() as workers:
+                    for _ in range(concurrency - 1):
+                        workers.start(worker)
+                    await worker()
+            finally:
+                ended.set()
+                polling.stop.set()
+                polling.renewer.end()
+
+
+async def give_back(calls: Calls, messages: AsyncMessages[Any]) -> None:
+    """What nobody will handle now comes again at once; if that cannot be said, when the lease ends."""
+    left = messages.unsettled
+    if left:
+        try:
+            await settle(calls, left, "retry", timeout=GIVE_BACK_SECONDS)
+        except QueenstreamError as error:
+            log.warning("%d messages come again when their lease ends: %s", len(left), error)
+
+
+async def each_message(calls: Calls, codec: Codec[T], settings: Settings) -> AsyncIterator[AsyncMessage[T]]:
+    """What ``queue.messages()`` gives."""
+    polling = Polling(settings.limit, settings.idle_seconds, settings.wait_seconds)
+    settings.pop_path(batch=1, wait_seconds=0, auto_ack=False)
+    crew = _io.Crew()
+    crew.start(polling.renewer.run)
+    messages: AsyncMessages[T] = AsyncMessages()
+    failures = 0
+    try:
+        while asked := await polling.room(settings.batch):
+            try:
+                messages = await pop(
+                    calls, codec, settings, batch=asked, wait_seconds=polling.wait_seconds, auto_ack=False
+                )
+            except AWAY as error:
+                failures += 1
+                polling.got(asked, 0)
+                await polling.away(error, failures)
+                continue
+            failures = 0
+            polling.got(asked, len(messages))
+            if not messages:
+                polling.nothing()
+                continue
+            lease = messages[0]._lease
+            polling.renewer.add(lease)
+            acked_at = time.monotonic()
+            done: list[AsyncMessage[T]] = []
+            for message in messages:
+                yield message
+                if settings.auto_ack is not False and not message._settled:
+                    done.append(message)
+                if time.monotonic() - acked_at >= ACK_SECONDS and done:
+                    await settle(calls, done, "completed")
+                    done, acked_at = [], time.monotonic()
+            if done:
+                await settle(calls, done, "completed")
+            polling.renewer.remove(lease)
+            polling.done()
+    finally:
+        polling.renewer.end()
+        if settings.auto_ack is not False:
+            await give_back(calls, messages)
+        await crew.join()

@@ -1,0 +1,106 @@
+"""Transactions: acknowledge and push, all or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from queenstream.client._async._calls import Calls
+from queenstream.client._async.message import AsyncMessage
+from queenstream.client._base.ids import new_ids
+from queenstream.client._base.payloads import encode
+from queenstream.client._base.requests import decoded
+from queenstream.client._base.wire import (
+    AckOperation,
+    AckStatus,
+    PushItem,
+    PushOperation,
+    TransactionBody,
+    TransactionResult,
+)
+from queenstream.errors import ConfigError, TransactionFailed
+
+Operation = PushOperation | AckOperation
+
+
+class AsyncTransaction:
+    """What will be done together. Every word gives a new one; ``commit`` does it.
+
+    >>> await (  # doctest: +SKIP
+    ...     queen.transaction()
+    ...     .ack(message)
+    ...     .queue("translations").partition(message.partition).push([{"text": "hola"}])
+    ...     .commit()
+    ... )
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        operations: tuple[Operation, ...] = (),
+        messages: tuple[AsyncMessage[Any], ...] = (),
+    ) -> None:
+        self._calls = calls
+        self._operations = operations
+        self._messages = messages
+
+    def ack(
+        self,
+        messages: AsyncMessage[Any] | Iterable[AsyncMessage[Any]],
+        status: AckStatus = "completed",
+        error: str | None = None,
+    ) -> AsyncTransaction:
+        """Acknowledge a message, or several."""
+        wanted = (messages,) if isinstance(messages, AsyncMessage) else tuple(messages)
+        acks = tuple(
+            AckOperation(m.transaction_id, m.partition_id, status, m.lease_id, error, m.consumer_group)
+            for m in wanted
+        )
+        return AsyncTransaction(self._calls, self._operations + acks, self._messages + wanted)
+
+    def queue(self, name: str) -> AsyncTransactionQueue:
+        """The queue that the next ``push`` goes to."""
+        return AsyncTransactionQueue(self, name)
+
+    async def commit(self) -> TransactionResult:
+        """Do all of it; ``TransactionFailed`` if a part is refused, and then nothing is done.
+
+        It is safe to repeat, and is repeated when no answer comes: pushes carry their ids, and an
+        acknowledgement that was done is done.
+        """
+        if not self._operations:
+            raise ConfigError("the transaction is empty; add .ack(message) or .queue(name).push([…])")
+        body = encode(TransactionBody(list(self._operations)))
+        answer = await self._calls.send("POST", "/api/v1/transaction", body)
+        result: TransactionResult = decoded(answer.body, TransactionResult)
+        if not result.success:
+            raise TransactionFailed(f"nothing of the transaction was done: {result.error}")
+        for message in self._messages:
+            message._settled = True
+        return result
+
+
+class AsyncTransactionQueue:
+    """Where a transaction pushes to."""
+
+    def __init__(self, transaction: AsyncTransaction, name: str, partition: str = "Default") -> None:
+        self._transaction = transaction
+        self._name = name
+        self._partition = partition
+
+    def partition(self, name: str) -> AsyncTransactionQueue:
+        """The partition that the next ``push`` goes to."""
+        return AsyncTransactionQueue(self._transaction, self._name, name)
+
+    def push(self, payload: Any, *, transaction_ids: Iterable[str] | None = None) -> AsyncTransaction:
+        """Push one message, or a list of them."""
+        payloads = payload if isinstance(payload, list) else [payload]
+        ids = new_ids(len(payloads)) if transaction_ids is None else list(transaction_ids)
+        if len(ids) != len(payloads):
+            raise ConfigError(f"{len(payloads)} messages and {len(ids)} transaction_ids; give one for each")
+        items = [
+            PushItem(self._name, one, self._partition, id) for one, id in zip(payloads, ids, strict=True)
+        ]
+        before = self._transaction
+        operations = (*before._operations, *([PushOperation(items)] if items else []))
+        return AsyncTransaction(before._calls, operations, before._messages)

@@ -1,0 +1,101 @@
+"""Payloads in and out: any JSON, or a type of the user's: dataclass, msgspec Struct, pydantic model …"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
+
+from queenstream.errors import ConfigError, PayloadInvalid
+
+T = TypeVar("T")
+OnInvalid = Literal["dead_letter", "skip", "raise"]
+ON_INVALID = ("dead_letter", "skip", "raise")
+_REMEDY = (
+    "JSON takes dict, list, str, int, float, bool, None, dataclasses, Structs, pydantic models and times"
+)
+
+
+def _foreign(value: object) -> object:
+    """What msgspec does not know: a pydantic model, at any depth."""
+    dump = getattr(value, "model_dump", None)
+    if dump is None:
+        raise NotImplementedError(f"{type(value).__name__} cannot be written as JSON")
+    return dump(mode="json")
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_foreign)
+
+
+def encode(value: object) -> bytes:
+    """A value as JSON, or a ``PayloadInvalid`` that says what does not fit.
+
+    >>> encode({"n": 1})
+    b'{"n":1}'
+    """
+    try:
+        return _ENCODER.encode(value)
+    except (TypeError, ValueError, NotImplementedError, RecursionError, msgspec.MsgspecError) as error:
+        raise PayloadInvalid(f"the payload cannot be written as JSON: {error}; {_REMEDY}") from None
+
+
+class Codec(Generic[T]):
+    """How the payloads of a queue are read; without a type they are plain JSON.
+
+    >>> Codec(list[int]).decode(b"[1,2]")
+    [1, 2]
+    """
+
+    def __init__(
+        self,
+        kind: Any = None,  # a type of T
+        on_invalid: OnInvalid | Callable[[Any, PayloadInvalid], object] = "dead_letter",
+    ) -> None:
+        if not callable(on_invalid) and on_invalid not in ON_INVALID:
+            raise ConfigError(
+                f"on_invalid is {on_invalid!r}; use one of {', '.join(ON_INVALID)}, "
+                "or a function of (message, error)"
+            )
+        self.kind = kind
+        self.on_invalid = on_invalid
+        self._decode: Callable[[bytes], T] | None = None
+        self._check: type | None = None
+        if kind is not None:
+            validate = getattr(kind, "model_validate_json", None)
+            try:
+                self._decode = validate or msgspec.json.Decoder(kind).decode
+            except TypeError as error:
+                raise ConfigError(f"type={kind!r} is no type that JSON can be read as: {error}") from None
+            self._check = kind if inspect.isclass(kind) else None  # list[int] is none
+
+    @property
+    def typed(self) -> bool:
+        return self._decode is not None
+
+    def check(self, value: T) -> T:
+        """A value that is pushed must be what the queue was said to hold."""
+        kind = self._check
+        if kind is not None and not isinstance(value, kind):
+            raise PayloadInvalid(
+                f"the queue takes {kind.__name__}, not {type(value).__name__}; push one of those, "
+                "or leave out type= to push any JSON"
+            )
+        return value
+
+    def decode(self, raw: bytes | msgspec.Raw) -> T:
+        """The value, or ``PayloadInvalid`` with the reason."""
+        assert self._decode is not None
+        try:
+            return self._decode(bytes(raw))
+        except (ValueError, TypeError) as error:  # msgspec's and pydantic's are ValueErrors
+            said = " ".join(str(error).split())
+            raise PayloadInvalid(f"the payload is no {_named(self.kind)}: {said}") from None
+
+
+def _named(kind: Any) -> str:
+    return getattr(kind, "__name__", None) or str(kind)
+
+
+ANY: Codec[Any] = Codec()

@@ -1,0 +1,88 @@
+"""OpenTelemetry, when the user has it: a push and what is done with the message are one trace.
+
+The context travels in the message's ``traceId``, as a W3C traceparent. Without the package nothing happens,
+and nothing is imported.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_available: bool | None = None
+
+
+def available() -> bool:
+    """Whether the package is there. Looked up once."""
+    global _available
+    if _available is None:
+        _available = importlib.util.find_spec("opentelemetry") is not None
+    return _available
+
+
+def _tracer() -> Any:
+    from opentelemetry import trace
+
+    return trace.get_tracer("queenstream")
+
+
+@contextmanager
+def sending(queue: str, count: int) -> Iterator[str | None]:
+    """A span for a push; gives the context for its messages, None if there is none."""
+    if not available():
+        yield None
+        return
+    from opentelemetry import propagate
+    from opentelemetry.trace import SpanKind
+
+    about = {
+        "messaging.system": "queenstream",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": queue,
+        "messaging.batch.message_count": count,
+    }
+    with _tracer().start_as_current_span(f"send {queue}", kind=SpanKind.PRODUCER, attributes=about):
+        carrier: dict[str, str] = {}
+        propagate.inject(carrier)
+        yield carrier.get("traceparent")
+
+
+@contextmanager
+def handling(queue: str, trace_ids: Sequence[str | None]) -> Iterator[None]:
+    """A span for a handler: the child of its message's push, or linked to those of several."""
+    if not available():
+        yield
+        return
+    from opentelemetry import propagate, trace
+
+    found = {text for text in trace_ids if text is not None and _TRACEPARENT.fullmatch(text)}
+    contexts = [propagate.extract({"traceparent": text}) for text in sorted(found)]
+    about = {
+        "messaging.system": "queenstream",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": queue,
+        "messaging.batch.message_count": len(trace_ids),
+    }
+    parent = contexts[0] if len(contexts) == 1 else None
+    links = (
+        []
+        if parent is not None
+        else [trace.Link(trace.get_current_span(context).get_span_context()) for context in contexts]
+    )
+    with _tracer().start_as_current_span(
+        f"process {queue}", context=parent, kind=trace.SpanKind.CONSUMER, attributes=about, links=links
+    ):
+        yield
+
+
+def context() -> str | None:
+    """The context of the caller, to travel in a message; None if there is none."""
+    from opentelemetry import propagate
+
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    return carrier.get("traceparent")

@@ -1,0 +1,97 @@
+# Generated from _async/_popping.py by `python tools/async_to_sync.py`: change that file, not this one.
+"""Pops: the request, the answer as messages, and where payloads go that do not fit."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, TypeVar
+
+from msgspec import Raw, Struct
+
+from queenstream.client._base.payloads import Codec
+from queenstream.client._base.requests import decoded
+from queenstream.client._base.settings import Settings
+from queenstream.client._sync import _io
+from queenstream.client._sync._calls import Calls
+from queenstream.client._sync.message import Lease, Message, Messages, settle
+from queenstream.errors import PayloadInvalid
+
+T = TypeVar("T")
+log = logging.getLogger("queenstream.client")
+
+
+class _Popped(Struct, rename="camel"):
+    messages: list[Message[Any]]
+    lease_id: str | None = None
+    lease_seconds: float | None = None
+
+
+class _RawPopped(Struct, rename="camel"):
+    messages: list[Message[Raw]]
+    lease_id: str | None = None
+    lease_seconds: float | None = None
+
+
+def pop(
+    calls: Calls,
+    codec: Codec[T],
+    settings: Settings,
+    *,
+    batch: int,
+    wait_seconds: float,
+    auto_ack: bool,
+    stop: _io.Stop | None = None,
+) -> Messages[T]:
+    """What there is, up to ``batch``; nothing after ``wait_seconds``."""
+    path = settings.pop_path(batch=batch, wait_seconds=wait_seconds, auto_ack=auto_ack)
+    # To ask again is safe: what was in an answer that got lost comes again when its lease ends. With autoAck
+    # it would be gone, and the caller must know.
+    answer = calls.send("GET", path, wait=wait_seconds, repeat=not auto_ack, stop=stop)
+    if answer.status == 204:
+        return Messages()
+    popped = decoded(answer.body, _RawPopped if codec.typed else _Popped)
+    lease = Lease(calls, popped.lease_id, popped.lease_seconds)
+    messages: Messages[T] = Messages(popped.messages)
+    for message in messages:
+        message._lease = lease
+        message._settled = auto_ack
+    return _typed(codec, messages) if codec.typed else messages
+
+
+def _typed(codec: Codec[T], messages: Messages[Any]) -> Messages[T]:
+    """Those that fit the type; the others go where ``on_invalid`` says."""
+    good: Messages[T] = Messages()
+    for message in messages:
+        try:
+            message.data = codec.decode(message.data)
+        except PayloadInvalid as error:
+            if codec.on_invalid == "raise":
+                _give_back(messages, message, error)
+                raise
+            _invalid(codec, message, error)
+        else:
+            good.append(message)
+    return good
+
+
+def _give_back(messages: Messages[Any], bad: Message[Any], error: PayloadInvalid) -> None:
+    """Before the error is raised: the bad one counts a try, the others come again."""
+    if not bad._settled:
+        settle(bad._lease.calls, [bad], "failed", error)
+        settle(bad._lease.calls, messages.unsettled, "retry")
+
+
+def _invalid(codec: Codec[Any], message: Message[Any], error: PayloadInvalid) -> None:
+    about = f"message {message.transaction_id} of {message.queue}"
+    message.data = decoded(bytes(message.data), Any)
+    if callable(codec.on_invalid):
+        _io.call(codec.on_invalid, message, error)
+    elif codec.on_invalid == "skip":
+        log.warning("%s is skipped: %s", about, error)
+    elif message._settled:
+        log.warning("%s was acknowledged with its pop and is dropped: %s", about, error)
+    else:
+        log.warning("%s goes to the dead letters: %s", about, error)
+        settle(message._lease.calls, [message], "dlq", error)
+    if not message._settled:
+        settle(message._lease.calls, [message], "completed")

@@ -1,0 +1,208 @@
+# Generated from _async/message.py by `python tools/async_to_sync.py`: change that file, not this one.
+"""Messages as they are popped, and what can be said about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+
+from queenstream.client._base.payloads import encode
+from queenstream.client._base.requests import decoded, path_of
+from queenstream.client._base.wire import Ack, AckBody, AckResult, AckStatus, Extended
+from queenstream.client._sync._calls import Calls
+from queenstream.errors import LeaseLost, QueenstreamError
+
+T = TypeVar("T")
+MOST_ACKS = 10_000  # in one request
+ASSUMED_SECONDS = 60.0  # the lease of a broker that does not say
+_RESULTS = list[AckResult]
+_EXTENDED = list[Extended]
+
+
+class Lease:
+    """What one pop has out: all its messages share it."""
+
+    __slots__ = ("calls", "id", "lost", "seconds")
+
+    def __init__(self, calls: Calls, id: str | None, seconds: float | None) -> None:
+        self.calls = calls
+        self.id = id
+        self.seconds = seconds or ASSUMED_SECONDS
+        self.lost = False
+
+    def hold(self, timeout: float | None = None) -> bool:
+        """Hold it as long again, from now on; False: it is over."""
+        if self.id is None:
+            return True
+        body = encode({"seconds": max(1, round(self.seconds))})
+        path = path_of("api", "v1", "lease", self.id, "extend")
+        answer = self.calls.send("POST", path, body, timeout=timeout)
+        renewed: bool = decoded(answer.body, _EXTENDED)[0].success
+        self.lost = self.lost or not renewed
+        return renewed
+
+
+class Message(Struct, Generic[T], rename="camel"):
+    """A message under a lease: acknowledge it, or it comes again.
+
+    >>> for message in queen.queue("orders").batch(10).pop():  # doctest: +SKIP
+    ...     print(message.data["amount"])
+    ...     message.ack()
+    """
+
+    id: str
+    transaction_id: str
+    data: T
+    created_at: datetime
+    partition_id: str
+    partition: str
+    queue: str
+    consumer_group: str
+    trace_id: str | None = None
+    producer_sub: str | None = None
+    lease_id: str | None = None
+    retry_count: int = 0
+    _lease: Any = None
+    _settled: bool = False
+
+    @property
+    def lost(self) -> bool:
+        """The lease could not be renewed: somebody else may have the message by now."""
+        return self._lease is not None and self._lease.lost
+
+    @property
+    def settled(self) -> bool:
+        """It was acknowledged, given back or sent to the dead letters."""
+        return self._settled
+
+    def ack(self) -> None:
+        """It is done. ``LeaseLost`` if that comes too late."""
+        _must(self._lease.calls, [self], "completed")
+
+    def nack(self, error: str | BaseException = "") -> None:
+        """It failed: it comes again after the queue's delay, or goes to the dead letters past its limit."""
+        _must(self._lease.calls, [self], "failed", error)
+
+    def retry(self) -> None:
+        """Give it back: it comes again at once, and no try is counted."""
+        _must(self._lease.calls, [self], "retry")
+
+    def dead_letter(self, error: str | BaseException = "") -> None:
+        """Send it to the dead letters at once."""
+        _must(self._lease.calls, [self], "dlq", error)
+
+    def renew(self) -> None:
+        """Hold the lease as long again, from now on. A consumer does this by itself."""
+        if not self._lease.hold():
+            raise LeaseLost(f"the lease on message {self.transaction_id} is over; it will come again")
+
+    def trace(
+        self, data: Mapping[str, Any], *, names: Sequence[str] = (), event_type: str | None = None
+    ) -> None:
+        """Note what happened to it, to be found later by its ids or by ``names``.
+
+        >>> message.trace({"step": "charged"}, names=["order-7"])  # doctest: +SKIP
+        """
+        self._lease.calls.call(
+            "POST",
+            "/api/v1/traces",
+            body={
+                "transactionId": self.transaction_id,
+                "partitionId": self.partition_id,
+                "consumerGroup": self.consumer_group,
+                "data": dict(data),
+                **({"traceNames": list(names)} if names else {}),
+                **({"eventType": event_type} if event_type else {}),
+            },
+            repeat=False,
+        )
+
+
+class Messages(list[Message[T]]):
+    """The messages of one pop, in order. They can be settled together.
+
+    >>> messages = queen.queue("orders").batch(100).pop()  # doctest: +SKIP
+    >>> messages.ack()  # doctest: +SKIP
+    """
+
+    @property
+    def lost(self) -> bool:
+        """The lease could not be renewed: somebody else may have them by now."""
+        return any(message.lost for message in self)
+
+    @property
+    def unsettled(self) -> list[Message[T]]:
+        """Those about which nothing was said yet."""
+        return [message for message in self if not message._settled]
+
+    def ack(self) -> None:
+        """All that are not settled yet are done. ``LeaseLost`` if that comes too late for one."""
+        self._settle("completed")
+
+    def nack(self, error: str | BaseException = "") -> None:
+        """All that are not settled yet failed."""
+        self._settle("failed", error)
+
+    def retry(self) -> None:
+        """Give those back that are not settled yet."""
+        self._settle("retry")
+
+    def _settle(self, status: AckStatus, error: str | BaseException = "") -> None:
+        left = self.unsettled
+        if left:
+            _must(left[0]._lease.calls, left, status, error)
+
+
+def settle(
+    calls: Calls,
+    messages: Iterable[Message[Any]],
+    status: AckStatus,
+    error: str | BaseException = "",
+    *,
+    timeout: float | None = None,
+) -> list[AckResult]:
+    """Say what became of messages; one result for each."""
+    wanted = list(messages)
+    said = _said(error) if error else None
+    results: list[AckResult] = []
+    for first in range(0, len(wanted), MOST_ACKS):
+        some = wanted[first : first + MOST_ACKS]
+        groups = {message.consumer_group for message in some}
+        shared = groups.pop() if len(groups) == 1 else None
+        acks = [
+            Ack(
+                message.transaction_id,
+                message.partition_id,
+                status,
+                message.lease_id,
+                said,
+                None if shared is not None else message.consumer_group,
+            )
+            for message in some
+        ]
+        answer = calls.send("POST", "/api/v1/ack/batch", encode(AckBody(shared, acks)), timeout=timeout)
+        results += decoded(answer.body, _RESULTS)
+        for message in some:
+            message._settled = True
+    return results
+
+
+def _said(error: str | BaseException) -> str:
+    """An error as the dead letters keep it: what it is and what it says."""
+    if isinstance(error, QueenstreamError | str):
+        return str(error)[:60_000]
+    return f"{type(error).__name__}: {error}"[:60_000]
+
+
+def _must(
+    calls: Calls, messages: list[Message[Any]], status: AckStatus, error: str | BaseException = ""
+) -> None:
+    refused = [result for result in settle(calls, messages, status, error) if not result.success]
+    if refused:
+        raise LeaseLost(
+            f"{len(refused)} of {len(messages)} acknowledgements came too late ({refused[0].error}); "
+            "the messages will come again"
+        )

@@ -1,0 +1,399 @@
+# Generated from _async/producer.py by `python tools/async_to_sync.py`: change that file, not this one.
+"""A buffered producer: takes single messages, pushes them together, loses none."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from msgspec import Raw
+
+from queenstream import paths, schemas
+from queenstream.client._base import telemetry
+from queenstream.client._base.brokers import backoff
+from queenstream.client._base.buffering import Buffering, BufferStats, Pressure
+from queenstream.client._base.ids import new_id
+from queenstream.client._base.payloads import Codec, encode
+from queenstream.client._base.requests import decoded, path_of
+from queenstream.client._base.settings import Settings
+from queenstream.client._base.wire import PushBody, PushItem, PushResult
+from queenstream.client._sync import _io
+from queenstream.client._sync._calls import Calls
+from queenstream.errors import (
+    BrokerUnreachable,
+    BufferFull,
+    ClientClosed,
+    NotFound,
+    PayloadInvalid,
+    QueenstreamError,
+    QueueFull,
+    ServerFailed,
+    TooLarge,
+    Unavailable,
+)
+
+T = TypeVar("T")
+MOST_BYTES = 8 << 20  # of payloads in one request
+AGAIN = (
+    BrokerUnreachable,
+    QueueFull,
+    ServerFailed,
+    Unavailable,
+)  # it passes: the lane waits, and tries again
+log = logging.getLogger("queenstream.client")
+_RESULTS = list[PushResult]
+
+
+class Pushed:
+    """A message that a producer has taken; ``result()`` waits until it is stored."""
+
+    __slots__ = ("_done", "_error", "_mutex", "_result", "_waits")
+
+    def __init__(self, mutex: threading.Lock) -> None:
+        self._mutex = mutex
+        self._done = False
+        self._result: PushResult | None = None
+        self._error: Exception | None = None
+        self._waits: _io.Event | None = None
+
+    def result(self, timeout: float | None = None) -> PushResult:
+        """What became of it; an error if it was refused, dropped, or late by ``timeout`` seconds."""
+        with self._mutex:
+            if self._waits is None:
+                self._waits = _io.Event()
+                if self._done:
+                    self._waits.set()
+        if not self._waits.wait(timeout):
+            raise BrokerUnreachable(f"the push was not answered within {timeout:g} s; it is tried further")
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result
+
+    def _finish(self, result: PushResult | None, error: Exception | None) -> None:
+        """Under the mutex."""
+        self._result, self._error = result, error
+        self._done = True
+        if self._waits is not None:
+            self._waits.set()
+
+
+class _Lane:
+    """The messages of some partitions, sent one batch after the other, so that their order is kept."""
+
+    def __init__(self) -> None:
+        self.pending: deque[tuple[PushItem, Pushed, float]] = deque()  # and when it came
+        self.wake = _io.Event()
+        self.started = False
+
+
+class Producer(Generic[T]):
+    """Made by ``queue.buffered(…)``. Close it, or use it in a ``with`` block: then everything is stored.
+
+    >>> with queen.queue("metrics").buffered() as producer:  # doctest: +SKIP
+    ...     pushed = producer.push({"cpu": 0.7})
+    ...     pushed.result().status
+    'queued'
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        codec: Codec[T],
+        settings: Settings,
+        plan: Buffering,
+        partition_key: str | Sequence[str] | Callable[[T], str] | None,
+        schema: schemas.Definition | None,
+        dead_letters: str | None,
+        ttl: int | None,
+    ) -> None:
+        self._calls = calls
+        self._codec = codec
+        self._name = settings.name
+        self._settings = settings
+        self._plan = plan
+        self._partition_of = _partitioner(partition_key, settings.partition)
+        self._schema = None if schema is None else schemas.Schema.of(schema)
+        self._dead_letters = dead_letters or f"{self._name}.dead-letters"
+        self._ttl = ttl
+        self._prepared = ttl is None
+        self._lanes = [_Lane() for _ in range(plan.lanes)]
+        self._mutex = threading.Lock()
+        self._crew = _io.Crew()
+        self._space = _io.Event()
+        self._space.set()
+        self._empty = _io.Event()
+        self._empty.set()
+        self._pressed = False
+        self._flushing = 0
+        self._closing = False
+        self._closed = False
+        self._error: Exception | None = None  # of a message that nobody asked about
+        self.stats = BufferStats()
+
+    # Taking messages
+
+    def push(self, payload: T, *, partition: str | None = None, transaction_id: str | None = None) -> Pushed:
+        """Take one message. It waits only when ``block`` says so; the result can be waited for, or not."""
+        if self._closing:
+            raise ClientClosed("the producer was closed; make a new one")
+        if not self._prepared:
+            self._prepare()
+        value: Any = self._codec.check(payload)
+        queue = self._name
+        try:
+            if self._schema is not None:
+                value = self._schema.coerce(value)
+            lane_of = partition if partition is not None else self._partition_of(value)
+        except PayloadInvalid as error:
+            if self._schema is None:
+                raise
+            value = {"record": value, "error": str(error), "queue": queue}
+            queue, lane_of = self._dead_letters, "Default"
+        body = encode(value)
+        trace = telemetry.context() if telemetry.available() else None
+        item = PushItem(queue, Raw(body), lane_of, transaction_id or new_id(), trace)
+        lane = self._lanes[hash(lane_of) % len(self._lanes)]
+        pushed = Pushed(self._mutex)
+        if self.stats.pending >= self._plan.backpressure.threshold and not self._make_room(pushed):
+            return pushed
+        with self._mutex:
+            lane.pending.append((item, pushed, time.monotonic() if self._plan.flush_seconds else 0.0))
+            self.stats.accepted += 1
+            self.stats.pending += 1
+            if queue is not self._name:
+                self.stats.rejected += 1
+            self._empty.clear()
+            wake = len(lane.pending) == 1 or len(lane.pending) == self._plan.batch_size
+            start = not lane.started
+            lane.started = True
+        if start:
+            self._crew.start(lambda: self._run(lane))
+        elif wake:
+            lane.wake.set()
+        return pushed
+
+    def _make_room(self, pushed: Pushed) -> bool:
+        """The threshold is reached: what the strategy says. False: the new message is given up."""
+        pressure = self._plan.backpressure
+        self._press(True)
+        if pressure.strategy == "error":
+            raise BufferFull(
+                f"{self.stats.pending} messages are pending and the threshold is {pressure.threshold}; "
+                "push more slowly, raise the threshold, or use another backpressure strategy"
+            )
+        if pressure.strategy == "block":
+            while self.stats.pending >= pressure.threshold and not self._closed:
+                self._space.clear()
+                if self.stats.pending >= pressure.threshold:
+                    self._space.wait(1.0)
+            return True
+        with self._mutex:
+            lanes = [lane for lane in self._lanes if lane.pending]
+            if pressure.strategy == "drop_oldest" and lanes:
+                # The lane that has waited longest; without times, the longest one.
+                oldest = min(lanes, key=lambda lane: (lane.pending[0][2], -len(lane.pending)))
+                _, dropped, _ = oldest.pending.popleft()
+                self.stats.pending -= 1
+            else:
+                dropped = pushed
+            dropped._finish(None, BufferFull("dropped: more came than could be pushed"))
+            self.stats.dropped += 1
+            return dropped is not pushed
+
+    def _press(self, on: bool) -> None:
+        if self._pressed == on:
+            return
+        self._pressed = on
+        self.stats.pressures += on
+        pressure = self._plan.backpressure
+        if pressure.on_change is not None:
+            pressure.on_change(Pressure(on, self.stats.pending, pressure.strategy))
+
+    def _prepare(self) -> None:
+        """Give the queue its ttl; its other options stay."""
+        options: dict[str, Any] = {}
+        try:
+            path = path_of("api", "v1", "resources", "queues", self._name)
+            options = self._calls.call("GET", path)["options"]
+        except NotFound:
+            pass
+        if options.get("ttl") != self._ttl:
+            body = {
+                "queue": self._name,
+                "options": {**options, "ttl": self._ttl},
+                **({"namespace": self._settings.namespace} if self._settings.namespace else {}),
+                **({"task": self._settings.task} if self._settings.task else {}),
+            }
+            self._calls.call("POST", "/api/v1/configure", body=body)
+        self._prepared = True
+
+    # Sending them
+
+    def _run(self, lane: _Lane) -> None:
+        """Send what is pending, for ever; close ends it."""
+        plan = self._plan
+        while True:
+            if not lane.pending:
+                if self._closing:
+                    return
+                lane.wake.clear()
+                if not lane.pending and not self._closing:
+                    lane.wake.wait()
+                continue
+            if plan.flush_seconds and not self._flushing and not self._closing:
+                due = lane.pending[0][2] + plan.flush_seconds - time.monotonic()
+                if due > 0 and len(lane.pending) < plan.batch_size:
+                    lane.wake.clear()
+                    lane.wake.wait(due)
+                    continue
+            self._send(self._taken(lane))
+
+    def _taken(self, lane: _Lane) -> list[tuple[PushItem, Pushed, float]]:
+        taken: list[tuple[PushItem, Pushed, float]] = []
+        size = 0
+        with self._mutex:
+            while lane.pending and len(taken) < self._plan.batch_size and size < MOST_BYTES:
+                taken.append(lane.pending.popleft())
+                size += len(memoryview(taken[-1][0].payload))
+        return taken
+
+    def _send(self, batch: list[tuple[PushItem, Pushed, float]]) -> None:
+        if not batch:
+            return
+        body = encode(PushBody([item for item, _, _ in batch]))
+        failures = 0
+        while True:
+            try:
+                answer = self._calls.send("POST", "/api/v1/push", body)
+                self._stored(batch, decoded(answer.body, _RESULTS))
+                return
+            except TooLarge as error:
+                if len(batch) == 1:
+                    self._failed(batch, error)
+                    return
+                middle = len(batch) // 2
+                self._send(batch[:middle])
+                self._send(batch[middle:])
+                return
+            except AGAIN as error:
+                failures += 1
+                if self._closed:  # close has waited long enough
+                    self._failed(batch, error)
+                    return
+                log.warning("%d buffered messages of %s are tried again: %s", len(batch), self._name, error)
+                _io.sleep(backoff(failures))
+            except QueenstreamError as error:
+                self._failed(batch, error)
+                return
+
+    def _stored(self, batch: list[tuple[PushItem, Pushed, float]], results: list[PushResult]) -> None:
+        with self._mutex:
+            for (_, pushed, _), result in zip(batch, results, strict=True):
+                pushed._finish(result, None)
+                self.stats.duplicates += result.status == "duplicate"
+            self.stats.stored += len(batch)
+        self._answered(batch)
+
+    def _failed(self, batch: list[tuple[PushItem, Pushed, float]], error: Exception) -> None:
+        log.error("%d buffered messages of %s were not stored: %s", len(batch), self._name, error)
+        with self._mutex:
+            for _, pushed, _ in batch:
+                pushed._finish(None, error)
+            self.stats.failed += len(batch)
+            self._error = self._error or error
+        self._answered(batch)
+
+    def _answered(self, batch: list[tuple[PushItem, Pushed, float]]) -> None:
+        with self._mutex:
+            self.stats.batches += 1
+            self.stats.pending -= len(batch)
+            pending = self.stats.pending
+            if pending == 0:
+                self._empty.set()
+        threshold = self._plan.backpressure.threshold
+        if pending < threshold:
+            self._space.set()
+        if self._pressed and pending <= threshold // 2:
+            self._press(False)
+
+    # Ending
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything taken so far is stored; an error if something could not be."""
+        self._flushing += 1
+        try:
+            for lane in self._lanes:
+                lane.wake.set()
+            if not self._empty.wait(timeout):
+                raise BrokerUnreachable(
+                    f"{self.stats.pending} buffered messages are not stored after {timeout:g} s; "
+                    "they are tried further"
+                )
+        finally:
+            self._flushing -= 1
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def close(self, timeout: float | None = None) -> None:
+        """Store what is left, then end.
+
+        After ``timeout`` seconds, by default the client's, the rest fails, and that is raised.
+        """
+        if self._closed:
+            return
+        self._closing = True
+        try:
+            self.flush(self._calls.timeout if timeout is None else timeout)
+        finally:
+            self._closed = True
+            self._space.set()
+            for lane in self._lanes:
+                lane.wake.set()
+            self._crew.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        if getattr(self, "stats", None) is not None and self.stats.accepted and not self._closed:
+            warn(
+                f"a producer of {self._name} was not closed: {self.stats.pending} messages may be lost; "
+                "use it in a with block",
+                ResourceWarning,
+                stacklevel=2,
+            )
+
+
+def _partitioner(
+    key: str | Sequence[str] | Callable[[Any], str] | None, fixed: str | None
+) -> Callable[[Any], str]:
+    """How the partition of a message is found."""
+    if key is None:
+        name = fixed or "Default"
+        return lambda _: name
+    if callable(key):
+        return key
+    reads = [paths.getter(paths.strip(path)) for path in ([key] if isinstance(key, str) else key)]
+
+    def partition_of(value: Any) -> str:
+        found = [read(value) for read in reads]
+        if any(part is None for part in found):
+            raise PayloadInvalid(
+                f"the payload has no {key}, which names its partition; add it or push with partition="
+            )
+        return ":".join(str(part) for part in found)
+
+    return partition_of
