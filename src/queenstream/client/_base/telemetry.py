@@ -9,19 +9,24 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-_available: bool | None = None
+_installed: bool | None = None
+_NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 def available() -> bool:
-    """Whether the package is there. Looked up once."""
-    global _available
-    if _available is None:
-        _available = importlib.util.find_spec("opentelemetry") is not None
-    return _available
+    """Whether the package is there, and somebody has said where traces go."""
+    global _installed
+    if _installed is None:
+        _installed = importlib.util.find_spec("opentelemetry") is not None
+    if not _installed:
+        return False
+    from opentelemetry import trace
+
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 def _tracer() -> Any:
@@ -30,12 +35,18 @@ def _tracer() -> Any:
     return trace.get_tracer("queenstream")
 
 
-@contextmanager
-def sending(queue: str, count: int) -> Iterator[str | None]:
+def sending(queue: str, count: int) -> AbstractContextManager[str | None]:
     """A span for a push; gives the context for its messages, None if there is none."""
-    if not available():
-        yield None
-        return
+    return _sending(queue, count) if available() else _NOTHING
+
+
+def handling(queue: str, trace_ids: Sequence[str | None]) -> AbstractContextManager[None]:
+    """A span for a handler: the child of its message's push, or linked to those of several."""
+    return _handling(queue, trace_ids) if available() else _NOTHING
+
+
+@contextmanager
+def _sending(queue: str, count: int) -> Iterator[str | None]:
     from opentelemetry import propagate
     from opentelemetry.trace import SpanKind
 
@@ -52,11 +63,7 @@ def sending(queue: str, count: int) -> Iterator[str | None]:
 
 
 @contextmanager
-def handling(queue: str, trace_ids: Sequence[str | None]) -> Iterator[None]:
-    """A span for a handler: the child of its message's push, or linked to those of several."""
-    if not available():
-        yield
-        return
+def _handling(queue: str, trace_ids: Sequence[str | None]) -> Iterator[None]:
     from opentelemetry import propagate, trace
 
     found = {text for text in trace_ids if text is not None and _TRACEPARENT.fullmatch(text)}
