@@ -27,11 +27,13 @@ test: install  ## all tests
 check: install  ## lint, format, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tools/async_to_sync.py --check
 	$(BIN)/mypy
 
 format: install  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/python tools/async_to_sync.py
 
 bench: install  ## the quick form of every benchmark
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file --quick || exit 1; done

@@ -1,1 +1,1 @@
-"""The Python client: ``AsyncQueen`` is written by hand in ``_async``; ``Queen`` in ``_sync`` is made from it."""
+"""The Python client: ``AsyncQueen`` by hand in ``_async``, ``Queen`` in ``_sync`` made from it."""

@@ -156,7 +156,8 @@ class AsyncQueueBase(Generic[T]):
     async def delete(self) -> bool:
         """Delete the queue with its messages, groups and dead letters; whether there was one."""
         path = path_of("api", "v1", "resources", "queues", self._settings.name)
-        answer: dict[str, Any] = await self._calls.call("DELETE", path)
+        # Not again: by then the name may be another queue's.
+        answer: dict[str, Any] = await self._calls.call("DELETE", path, repeat=False)
         return bool(answer["existed"])
 
     # Push

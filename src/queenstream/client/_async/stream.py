@@ -122,7 +122,7 @@ class AsyncStream:
     async def delete(self) -> bool:
         """Delete the stream, its windows and its groups; the sources stay. Whether there was one."""
         path = path_of("api", "v1", "resources", "streams", self._name)
-        answer: dict[str, Any] = await self._calls.call("DELETE", path)
+        answer: dict[str, Any] = await self._calls.call("DELETE", path, repeat=False)
         return bool(answer["existed"])
 
 

@@ -55,6 +55,7 @@ def request_bytes(
 ) -> bytes:
     """A request, ready to send."""
     head = f"{method} {address.prefix}{path} HTTP/1.1\r\nHost: {address.authority}\r\n"
+    head += "Accept: application/json\r\n"
     if token is not None:
         head += f"Authorization: Bearer {token}\r\n"
     if body is None:

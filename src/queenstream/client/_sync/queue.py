@@ -157,7 +157,8 @@ class QueueBase(Generic[T]):
     def delete(self) -> bool:
         """Delete the queue with its messages, groups and dead letters; whether there was one."""
         path = path_of("api", "v1", "resources", "queues", self._settings.name)
-        answer: dict[str, Any] = self._calls.call("DELETE", path)
+        # Not again: by then the name may be another queue's.
+        answer: dict[str, Any] = self._calls.call("DELETE", path, repeat=False)
         return bool(answer["existed"])
 
     # Push

@@ -121,7 +121,7 @@ class Stream:
     def delete(self) -> bool:
         """Delete the stream, its windows and its groups; the sources stay. Whether there was one."""
         path = path_of("api", "v1", "resources", "streams", self._name)
-        answer: dict[str, Any] = self._calls.call("DELETE", path)
+        answer: dict[str, Any] = self._calls.call("DELETE", path, repeat=False)
         return bool(answer["existed"])
 
 
