@@ -11,7 +11,7 @@ help:  ## what there is
 install: .venv/.installed  ## everything needed, into .venv
 
 .venv/.installed: pyproject.toml uv.lock | $(UV)
-	$(UV) sync --frozen --quiet
+	$(UV) sync --frozen --quiet --all-extras
 	@touch $@
 
 .tools/bin/uv:
