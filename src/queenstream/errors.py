@@ -5,7 +5,9 @@
     ├── BrokerUnreachable       no broker answered in time
     ├── BufferFull              a buffered push was refused or dropped: more is pending than allowed
     ├── ClientClosed            the client is used after it was closed
-    ├── ConfigError             a flag, variable or file says something we cannot use
+    ├── ConfigError             a flag, variable, file or argument says something we cannot use
+    │   ├── ExpressionError     a text is no expression (queenstream.pipeline.expressions)
+    │   └── SchemaError         a definition is no schema (queenstream.schemas)
     ├── DecryptionError         a stored payload cannot be decrypted: changed, or its key is wrong
     │   └── KeyMissing          the key that encrypted it is not in encryption_keys
     ├── LeaseLost               an acknowledgement or renewal came too late: the lease is over

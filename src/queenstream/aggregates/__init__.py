@@ -16,8 +16,8 @@ However the values were split and in whatever order they came, the outcome is th
 - The numeric ones (sum, avg, stddev, percentile) ignore what is not a number. A bool is not a number, and
   neither is NaN. A Decimal counts as a float.
 - Whole numbers add up to a whole number of any size. Floats are added without rounding (as a sum of parts
-  that do not overlap) and rounded once at the end, so the order of events and of merges cannot show. A sum
-  that leaves the range of a float is infinite and stays so.
+  that add up to it exactly) and rounded once at the end, so the order of events and of merges cannot show.
+  A sum that leaves the range of a float, if only on the way, is infinite and stays so.
 - min and max take bools, numbers, text and times. Of mixed kinds the order is just that: every number is
   less than every text. A time without a zone is read as UTC, a date as its midnight. NaN and all other
   kinds are ignored.
@@ -45,6 +45,25 @@ from queenstream import paths
 from queenstream.aggregates import _numbers, _values
 from queenstream.aggregates._numbers import Order
 from queenstream.errors import ConfigError
+
+__all__ = [
+    "Aggregate",
+    "Order",
+    "avg",
+    "collect_list",
+    "collect_set",
+    "count",
+    "count_distinct",
+    "custom",
+    "first",
+    "from_dict",
+    "last",
+    "max_",
+    "min_",
+    "percentile",
+    "stddev",
+    "sum_",
+]
 
 State = TypeVar("State")
 

@@ -12,6 +12,9 @@ from typing import Any, TypeAlias
 Order: TypeAlias = tuple[int, int]
 """Where an event stands: its time in microseconds, then its arrival."""
 
+# Few enough to be small, enough for the work on them to be rare.
+_MOST_PARTS = 16
+
 
 def number_of(value: object) -> int | float | None:
     """The number that a value is, if it is one: the long way, for what is no plain int or float."""
@@ -33,26 +36,39 @@ def as_float(number: float | Fraction) -> float:
 
 
 def add_float(parts: list[float], value: float) -> None:
-    """Add without rounding: ``parts`` do not overlap, and their sum is the exact one (Shewchuk 1997)."""
-    kept = 0
-    for part in parts:
-        total = value + part
-        # What the addition rounded away, exactly, whichever of the two is larger.
-        back = total - value
-        lost = (value - (total - back)) + (part - back)
-        if lost:
-            parts[kept] = lost
-            kept += 1
-        value = total
-    if value - value:  # not 0.0, so infinite or NaN: the parts are worth nothing beside it
-        kept = 0
-    parts[kept:] = (value,)
+    """Add without rounding: the sum of ``parts`` is the exact one."""
+    parts.append(value)
+    if len(parts) > _MOST_PARTS:
+        parts[:] = shortened(parts)
+
+
+def shortened(parts: list[float]) -> list[float]:
+    """Fewer parts with exactly the same sum: the sum rounded, what is missing rounded, and so on."""
+    kept: list[float] = []
+    rest = list(parts)
+    while part := exact_sum(rest):
+        kept.append(part)
+        if not math.isfinite(part):
+            return [part]
+        rest.append(-part)
+    return kept or [0.0]
+
+
+def exact_sum(parts: list[float]) -> float:
+    """The sum rounded once; infinite or NaN where that is what it comes to."""
+    try:
+        return math.fsum(parts)
+    except ValueError:  # both infinities
+        return math.nan
+    except OverflowError:  # beyond all floats, at the end or on the way there
+        return sum(parts)
 
 
 def total_of(whole: int, parts: list[float]) -> int | float:
+    """The sum of a whole number and of parts; a whole number, if there are none."""
     if not parts:
         return whole
-    total = math.fsum(parts)
+    total = exact_sum(parts)
     if not whole or not math.isfinite(total):
         return total
     return as_float(sum(map(Fraction, parts), Fraction(whole)))

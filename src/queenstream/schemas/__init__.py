@@ -5,8 +5,9 @@
 >>> orders.coerce({"user_id": "u1", "amount": "9.50", "at": "2026-01-31T12:00:00Z"})["amount"]
 9.5
 
-A dataclass, a msgspec Struct, a pydantic model, a DDL text or a dictionary of names and types all do. Records
-stay dictionaries: a schema checks and converts them, by the rules in ``coercing``; it makes no objects.
+A dataclass, a msgspec Struct, a TypedDict, a pydantic model, a DDL text or a dictionary of names and types
+all do. Records stay dictionaries: a schema checks and converts them, by the rules in ``coercing``; it makes
+no objects.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
+from queenstream import paths
 from queenstream.errors import PayloadInvalid
 from queenstream.schemas import classes, coercing, ddl, types
 from queenstream.schemas.ddl import SchemaError
@@ -87,7 +89,7 @@ class Schema:
         double
         """
         kind: Type | None = Struct(self.fields)
-        for step in path.split("."):
+        for step in paths.segments(path):
             if kind is None:
                 return None
             kind = types.step_into(kind, step)

@@ -1,4 +1,4 @@
-"""The fields of a class: a dataclass, a msgspec Struct, or a pydantic model (never imported here)."""
+"""The fields of a class: a dataclass, a msgspec Struct, a TypedDict, a pydantic model (not imported here)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ _MAPS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 def is_record(cls: object) -> bool:
     """Whether ``fields_of`` can read it."""
     return isinstance(cls, type) and (
-        dataclasses.is_dataclass(cls) or hasattr(cls, "__struct_fields__") or _is_pydantic(cls)
+        dataclasses.is_dataclass(cls)
+        or hasattr(cls, "__struct_fields__")
+        or typing.is_typeddict(cls)
+        or _is_pydantic(cls)
     )
 
 
@@ -94,6 +97,9 @@ def _members(cls: type) -> Iterator[tuple[str, str, object]]:
                 field.encode_name,
                 _default(field.default, field.default_factory, msgspec.NODEFAULT),
             )
+    elif typing.is_typeddict(cls):
+        for attribute in cls.__annotations__:
+            yield attribute, attribute, None
     else:
         for member in dataclasses.fields(cls):
             yield (
@@ -111,6 +117,7 @@ def _default(value: object, factory: object, nothing: object) -> object:
 
 def _field(where: str, name: str, hint: object, default: object, depth: int) -> Field:
     inner, nullable = _without_none(hint)
+    nullable = nullable or typing.get_origin(hint) is typing.NotRequired
     return Field(name, _type(where, inner, depth), nullable, default)
 
 
