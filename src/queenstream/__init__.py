@@ -14,6 +14,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from queenstream.aggregates import (
+        avg,
+        collect_list,
+        collect_set,
+        count_distinct,
+        custom,
+        first,
+        last,
+        max_,
+        min_,
+        percentile,
+        stddev,
+        sum_,
+    )
     from queenstream.client._async.client import AsyncQueen
     from queenstream.client._async.message import AsyncMessage, AsyncMessages
     from queenstream.client._async.producer import AsyncProducer
@@ -24,6 +38,21 @@ if TYPE_CHECKING:
     from queenstream.client._sync.message import Message, Messages
     from queenstream.client._sync.producer import Producer
     from queenstream.client._sync.window import Window
+    from queenstream.pipeline.builder import Pipeline
+    from queenstream.pipeline.endpoints import (
+        Cassandra,
+        Files,
+        Function,
+        Generator,
+        Kafka,
+        Memory,
+        Postgres,
+        Queue,
+        Stream,
+    )
+    from queenstream.pipeline.expressions import coalesce, col, lit, when
+    from queenstream.pipeline.policies import DeadLetters, retry
+    from queenstream.pipeline.shorthand import count, session, sliding, tumbling
 
 __all__ = [
     "AckResult",
@@ -33,29 +62,110 @@ __all__ = [
     "AsyncQueen",
     "AsyncWindow",
     "Backpressure",
+    "Cassandra",
+    "DeadLetters",
+    "Files",
+    "Function",
+    "Generator",
+    "Kafka",
+    "Memory",
     "Message",
     "Messages",
+    "Pipeline",
+    "Postgres",
     "Producer",
     "PushResult",
     "Queen",
+    "Queue",
+    "Stream",
     "Window",
+    "avg",
+    "coalesce",
+    "col",
+    "collect_list",
+    "collect_set",
+    "count",
+    "count_distinct",
+    "custom",
+    "first",
+    "last",
+    "lit",
+    "max_",
+    "min_",
+    "percentile",
+    "retry",
+    "session",
+    "sliding",
+    "stddev",
+    "sum_",
+    "tumbling",
+    "when",
 ]
 
-_HOMES = {
-    "AckResult": "client._base.wire",
-    "AsyncMessage": "client._async.message",
-    "AsyncMessages": "client._async.message",
-    "AsyncProducer": "client._async.producer",
-    "AsyncQueen": "client._async.client",
-    "AsyncWindow": "client._async.window",
-    "Backpressure": "client._base.buffering",
-    "Message": "client._sync.message",
-    "Messages": "client._sync.message",
-    "Producer": "client._sync.producer",
-    "PushResult": "client._base.wire",
-    "Queen": "client._sync.client",
-    "Window": "client._sync.window",
+_BY_HOME = {
+    "aggregates": (
+        "avg",
+        "collect_list",
+        "collect_set",
+        "count_distinct",
+        "custom",
+        "first",
+        "last",
+        "max_",
+        "min_",
+        "percentile",
+        "stddev",
+        "sum_",
+    ),
+    "client._async.client": ("AsyncQueen",),
+    "client._async.message": (
+        "AsyncMessage",
+        "AsyncMessages",
+    ),
+    "client._async.producer": ("AsyncProducer",),
+    "client._async.window": ("AsyncWindow",),
+    "client._base.buffering": ("Backpressure",),
+    "client._base.wire": (
+        "AckResult",
+        "PushResult",
+    ),
+    "client._sync.client": ("Queen",),
+    "client._sync.message": (
+        "Message",
+        "Messages",
+    ),
+    "client._sync.producer": ("Producer",),
+    "client._sync.window": ("Window",),
+    "pipeline.builder": ("Pipeline",),
+    "pipeline.endpoints": (
+        "Cassandra",
+        "Files",
+        "Function",
+        "Generator",
+        "Kafka",
+        "Memory",
+        "Postgres",
+        "Queue",
+        "Stream",
+    ),
+    "pipeline.expressions": (
+        "coalesce",
+        "col",
+        "lit",
+        "when",
+    ),
+    "pipeline.policies": (
+        "DeadLetters",
+        "retry",
+    ),
+    "pipeline.shorthand": (
+        "count",
+        "session",
+        "sliding",
+        "tumbling",
+    ),
 }
+_HOMES = {name: home for home, names in _BY_HOME.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

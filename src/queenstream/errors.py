@@ -12,6 +12,8 @@
     │   └── KeyMissing          the key that encrypted it is not in encryption_keys
     ├── LeaseLost               an acknowledgement or renewal came too late: the lease is over
     ├── PayloadInvalid          a payload is not JSON, or does not fit the type it was given
+    │   └── RecordError         a record does not fit its schema (queenstream.schemas)
+    ├── PipelineError           what is wrong in a pipeline, all of it (queenstream.pipeline.problems)
     ├── PostgresError           the embedded server cannot be found, started or stopped
     │   └── DatabaseUnusable    a server answers, but its version, rights or schema do not fit
     ├── TransactionFailed       nothing of a transaction was done

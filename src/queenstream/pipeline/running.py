@@ -1,0 +1,118 @@
+"""How a pipeline is handed to an engine. The engine is looked for when it is asked to run, never before.
+
+An engine is a module ``queenstream.<engine>.run`` with a function ``start(plan, options)`` that gives a
+``Run``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypedDict, cast, get_args
+
+from queenstream import durations
+from queenstream.errors import ConfigError
+
+if TYPE_CHECKING:
+    from queenstream.pipeline.planning import Plan
+
+EngineName: TypeAlias = Literal["spark", "local"]
+Until: TypeAlias = Literal["stopped", "caught_up"]
+
+# What an engine needs beyond the package itself, and the extra that brings it.
+_EXTRAS = {"pyspark": "spark", "pandas": "spark", "pyarrow": "spark"}
+
+
+class RunKeywords(TypedDict, total=False):
+    """What ``run(…)`` takes; ``RunOptions`` says what it means."""
+
+    master: str | None
+    checkpoint: str | None
+    from_checkpoint: str | None
+    interval: str | float | timedelta | None
+    until: Until
+    url: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What a run is told. Engines ignore nothing: an option that one does not know, it refuses.
+
+    ``checkpoint`` is a folder or a PostgreSQL URL; ``from_checkpoint`` the id of an older one to go back to.
+    ``interval``: how often to checkpoint (Spark: how often a batch starts). ``until``: run on, or only up to
+    what is there when it starts.
+    """
+
+    master: str | None = None
+    checkpoint: str | None = None
+    from_checkpoint: str | None = None
+    interval: timedelta | None = None
+    until: Until = "stopped"
+    url: str | None = None
+
+    @classmethod
+    def of(cls, said: RunKeywords) -> RunOptions:
+        """The options from what ``run(…)`` was told."""
+        unknown = set(said) - {each.name for each in fields(cls)}
+        if unknown:
+            known = ", ".join(each.name for each in fields(cls))
+            raise ConfigError(f"run() does not know {', '.join(sorted(unknown))}; it knows engine, {known}")
+        if said.get("until", "stopped") not in get_args(Until):
+            raise ConfigError(f"until is {said['until']!r}; write 'stopped' or 'caught_up'")
+        interval = said.get("interval")
+        return cls(
+            master=said.get("master"),
+            checkpoint=said.get("checkpoint"),
+            from_checkpoint=said.get("from_checkpoint"),
+            interval=None if interval is None else durations.parse(interval),
+            until=said.get("until", "stopped"),
+            url=said.get("url"),
+        )
+
+
+class Run(Protocol):
+    """A pipeline that runs."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until it has ended; False if it had not after ``timeout`` seconds. Raises what made it fail."""
+        ...
+
+    def stop(self) -> None:
+        """Finish what is under way, checkpoint, and end."""
+        ...
+
+    def get_stats(self) -> Mapping[str, float]:
+        """Its figures: ``messages_per_second``, latencies, ``error_rate``, ``watermark_lag_seconds`` …"""
+        ...
+
+
+class Engine(Protocol):
+    """What runs a plan."""
+
+    def start(self, plan: Plan, options: RunOptions) -> Run:
+        """Start it in the background, or say by node and line what this engine cannot do."""
+        ...
+
+
+def find_engine(name: EngineName) -> Engine:
+    """The engine of that name.
+
+    >>> find_engine("flink")
+    Traceback (most recent call last):
+    queenstream.errors.ConfigError: there is no engine 'flink'; write engine='spark' or engine='local'
+    """
+    if name not in get_args(EngineName):
+        raise ConfigError(f"there is no engine {name!r}; write engine='spark' or engine='local'")
+    try:
+        return cast(Engine, importlib.import_module(f"queenstream.{name}.run"))
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _EXTRAS:
+            raise
+        extra = _EXTRAS[missing]
+        raise ConfigError(
+            f"the engine {name!r} needs {missing}; install it with pip install 'queenstream[{extra}]', "
+            "or run with engine='local'"
+        ) from error
