@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from queenstream.client._sync.message import Message, Messages
     from queenstream.client._sync.producer import Producer
     from queenstream.client._sync.window import Window
+    from queenstream.local.processor import Event, EventWindow, LateEvent, StreamProcessor
     from queenstream.pipeline.builder import Pipeline
     from queenstream.pipeline.endpoints import (
         Cassandra,
@@ -64,10 +65,13 @@ __all__ = [
     "Backpressure",
     "Cassandra",
     "DeadLetters",
+    "Event",
+    "EventWindow",
     "Files",
     "Function",
     "Generator",
     "Kafka",
+    "LateEvent",
     "Memory",
     "Message",
     "Messages",
@@ -78,6 +82,7 @@ __all__ = [
     "Queen",
     "Queue",
     "Stream",
+    "StreamProcessor",
     "Window",
     "avg",
     "coalesce",
@@ -136,6 +141,12 @@ _BY_HOME = {
     ),
     "client._sync.producer": ("Producer",),
     "client._sync.window": ("Window",),
+    "local.processor": (
+        "Event",
+        "EventWindow",
+        "LateEvent",
+        "StreamProcessor",
+    ),
     "pipeline.builder": ("Pipeline",),
     "pipeline.endpoints": (
         "Cassandra",
