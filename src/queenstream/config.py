@@ -34,7 +34,7 @@ from queenstream.errors import ConfigError
 T = TypeVar("T")
 
 # Ours, but for somebody else: the file's name is read here, the others by the clients.
-IGNORED_VARIABLES = frozenset({"QUEEN_CONFIG", "QUEEN_TOKEN", "QUEEN_URL"})
+IGNORED_VARIABLES = frozenset({"QUEEN_CONFIG", "QUEEN_CONTEXT", "QUEEN_TOKEN", "QUEEN_URL"})
 DEFAULT_FILE = "queen.toml"
 
 _HIDDEN = "***"

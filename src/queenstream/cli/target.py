@@ -7,17 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from queenstream.errors import ConfigError, QueenstreamError
+from queenstream.errors import BrokerUnreachable, ConfigError, QueenstreamError
 
 if TYPE_CHECKING:
     import ssl
 
 CALL_SECONDS = 15.0  # for one call to be answered
 DELETE_SECONDS = 60.0  # a large queue takes a while
-
-
-class BrokerUnreachable(QueenstreamError):
-    """Nobody answers at the address."""
 
 
 class CallFailed(QueenstreamError):
@@ -87,11 +83,19 @@ def parse_target(url: str, token: str | None = None) -> Target:
         raise ConfigError(f"--url {url} is not an address; write it like http://127.0.0.1:6632")
     if not re.fullmatch(r"[!-~]*", parts.path):
         raise ConfigError(f"--url {url}: the path holds characters that must be %-encoded")
-    token = token or None
-    if token is not None and not re.fullmatch(r"[!-~]+", token):
-        raise ConfigError("the token (--token, QUEEN_TOKEN) holds a space, a line end or a special character")
     tls = parts.scheme == "https"
-    return Target(parts.hostname, port or (443 if tls else 80), tls, parts.path.rstrip("/"), token)
+    checked = checked_token(token) if token else None
+    return Target(parts.hostname, port or (443 if tls else 80), tls, parts.path.rstrip("/"), checked)
+
+
+def checked_token(token: str) -> str:
+    """A token that fits into a header."""
+    if not re.fullmatch(r"[!-~]+", token):
+        raise ConfigError(
+            "the token (--token, QUEEN_TOKEN) holds a space, a line end or a special character; "
+            "give it as it was issued"
+        )
+    return token
 
 
 def in_path(name: str) -> str:

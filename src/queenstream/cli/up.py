@@ -2,52 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import errno
-import gc
-import json
-import logging
-import multiprocessing
 import os
-import signal
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import uvloop
 
-from queenstream import config, postgres
-from queenstream.broker.app import Broker
-from queenstream.broker.database import connect, prepare
-from queenstream.cli import logs
-from queenstream.errors import QueenstreamError
+from queenstream import config
+from queenstream.cli.helping import help_text
 
-log = logging.getLogger("queenstream.up")
-
-HELP = """Start the broker, with a PostgreSQL of its own or yours.
-
-Examples:
-
-  queen up                                     data in the default folder
-
-  queen up --ephemeral --port 7000             nothing is kept
-
-  queen up --pg postgresql://me:pw@db/queen    a server of your own, 15 or newer
-
-Settings also come from QUEEN_* variables and from queen.toml, in that order."""
-
-RESTARTS, RESTART_WINDOW_SECONDS = 5, 60.0
-
-
-class PortTaken(QueenstreamError):
-    """Somebody listens on the port already."""
+HELP = help_text(
+    "Start the broker, with a PostgreSQL of its own or yours.",
+    "queen up                                    data in the default folder",
+    "queen up --ephemeral --port 7000            nothing is kept",
+    "queen up --pg postgresql://me:pw@db/queen   yours, 15 or newer",
+    "queen up --demo                             with something going on",
+    more="Settings also come from QUEEN_* variables and from queen.toml, in that order.",
+)
 
 
 def _help(name: str) -> str:
@@ -75,228 +46,8 @@ def up(
         "workers": workers, "log_level": log_level, "log_format": log_format,
     }  # fmt: skip
     settings = config.load(flags, os.environ, config_file)
+    # Only here: the broker takes long to import, and other commands do without.
+    from queenstream.cli import logs, serving
+
     logs.configure(settings.log_level, settings.log_format)
-    check_port(settings.host, settings.port)
-    with stop_signals() as stopping, database(settings) as url:
-        if stopping.is_set():
-            return
-        if settings.workers == 1:
-            uvloop.run(serve(settings, url, demo=demo))
-        else:
-            asyncio.run(prepare(url))
-            supervise(settings, url, demo=demo)
-
-
-class Stopping:
-    """Set by a signal that comes before (or outside of) the event loop."""
-
-    def __init__(self) -> None:
-        self._set = False
-
-    def set(self, *_: object) -> None:
-        self._set = True
-
-    def is_set(self) -> bool:
-        return self._set
-
-
-@contextlib.contextmanager
-def stop_signals() -> Iterator[Stopping]:
-    """From here on a signal ends us in order: PostgreSQL is stopped in any case."""
-    stopping = Stopping()
-    before = {number: signal.signal(number, stopping.set) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stopping
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def check_port(host: str, port: int) -> None:
-    """A port that is taken is said before anything is started."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-            probe.listen(1)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise PortTaken(
-                f"port {port} on {host} is in use; stop what listens there or choose another with --port"
-            ) from None
-        raise PortTaken(f"cannot listen on {host}:{port}: {error}; choose another --host or --port") from None
-
-
-@contextlib.contextmanager
-def database(settings: config.Settings) -> Iterator[str]:
-    """The URL of the database: yours, or that of the embedded server, which the last broker stops."""
-    if settings.pg:
-        yield settings.pg
-        return
-    if settings.ephemeral:
-        with postgres.ephemeral() as server:
-            yield server.url
-        return
-    server = postgres.start(settings.data)
-    try:
-        yield server.url
-    finally:
-        if asyncio.run(brokers_connected(server.url)) == 0:
-            server.stop()
-        else:
-            log.info("another broker uses the database: it stays up")
-
-
-async def brokers_connected(url: str) -> int:
-    """How many connections of other brokers the database has."""
-    try:
-        connection = await connect(url, application_name="queenstream-stop")
-    except QueenstreamError:
-        return 0
-    try:
-        count: int = await connection.fetchval(
-            "select count(*) from pg_stat_activity where application_name = 'queenstream'"
-        )
-        return count
-    finally:
-        await connection.close(timeout=5)
-
-
-def announce(settings: config.Settings, port: int) -> None:
-    """Where it is and what to try: for people on a terminal, as JSON in a pipe."""
-    address = f"http://{settings.host}:{port}"
-    if not sys.stdout.isatty():
-        line = {"event": "ready", "address": address, "console": f"{address}/", "workers": settings.workers}
-        sys.stdout.write(json.dumps(line) + "\n")
-    else:
-        where: object = settings.data
-        if settings.pg or settings.ephemeral:
-            where = "in your PostgreSQL" if settings.pg else "in a temporary folder, gone at the end"
-        item = '{"items":[{"queue":"orders","payload":{"hello":"world"}}]}'
-        sys.stdout.write(
-            f"\n  Queenstream is ready\n\n"
-            f"  broker    {address}\n"
-            f"  console   {address}/\n"
-            f"  data      {where}\n\n"
-            f"  try       curl -s {address}/api/v1/push -d '{item}'\n"
-            f"  then      curl -s '{address}/api/v1/pop/queue/orders?autoAck=true'\n\n"
-            f"  Ctrl-C stops it.\n\n"
-        )
-    sys.stdout.flush()
-
-
-def calm_collector() -> None:
-    """What is there now stays; requests make few cycles, so look for them less often than is usual."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
-
-
-@contextlib.contextmanager
-def demo_traffic(address: str, *, wanted: bool) -> Iterator[None]:
-    """Demo traffic while the broker serves."""
-    if not wanted:
-        yield
-        return
-    process = subprocess.Popen([sys.executable, "-m", "queenstream.cli.demo", address])  # noqa: S603
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-async def serve(settings: config.Settings, url: str, *, worker: Any = None, demo: bool = False) -> None:
-    """One broker until a signal comes; ``worker`` is told the port instead of the user."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    broker = Broker(settings, url)
-    started = asyncio.create_task(broker.start(reuse_port=worker is not None))
-    stopped = asyncio.create_task(stop.wait())
-    await asyncio.wait({started, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    if started.done():
-        started.result()
-        calm_collector()
-        if worker is None:
-            announce(settings, broker.port)
-        else:
-            worker.send(broker.port)
-    else:
-        started.cancel()
-        await asyncio.gather(started, return_exceptions=True)
-    with demo_traffic(broker.address, wanted=demo and broker.ready):
-        await stopped
-    log.info("stopping: requests in flight finish")
-    await broker.stop()
-
-
-def _work(settings: config.Settings, url: str, ready: Any) -> None:
-    """What a worker process runs."""
-    logs.configure(settings.log_level, settings.log_format)
-    try:
-        uvloop.run(serve(settings, url, worker=ready))
-    except QueenstreamError as error:
-        log.error("%s", error)
-        sys.exit(1)
-
-
-def supervise(settings: config.Settings, url: str, *, demo: bool) -> None:
-    """Several brokers on one port; one that dies is replaced, unless they keep dying."""
-    context = multiprocessing.get_context("spawn")
-    # Held, not listened on: it fixes the port that the workers share.
-    held = socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET, socket.SOCK_STREAM)
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    held.bind((settings.host, settings.port))
-    port = held.getsockname()[1]
-    settings = config.replace(settings, port=port)
-
-    def launch() -> tuple[BaseProcess, Any]:
-        ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_work, args=(settings, url, theirs), daemon=False)
-        process.start()
-        theirs.close()
-        return process, ours
-
-    stopping = Stopping()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stopping.set)
-    workers = [launch() for _ in range(settings.workers)]
-    deaths: list[float] = []
-    try:
-        ready = all(_ready(process, pipe, stopping) for process, pipe in workers)
-        if ready:
-            announce(settings, port)
-        with demo_traffic(f"http://{settings.host}:{port}", wanted=demo and ready):
-            while not stopping.is_set():
-                for at, (process, _) in enumerate(workers):
-                    if process.is_alive() or stopping.is_set():
-                        continue
-                    deaths = [t for t in deaths if t > time.monotonic() - RESTART_WINDOW_SECONDS]
-                    deaths.append(time.monotonic())
-                    log.error("worker %s died with code %s", process.pid, process.exitcode)
-                    if len(deaths) > RESTARTS:
-                        raise QueenstreamError("the workers keep dying; the log above says why")
-                    workers[at] = launch()
-                time.sleep(0.2)
-    finally:
-        for process, _ in workers:
-            if process.is_alive():
-                process.terminate()
-        for process, _ in workers:
-            process.join(settings.drain_timeout + 15)
-            if process.is_alive():
-                process.kill()
-        held.close()
-
-
-def _ready(process: BaseProcess, pipe: Any, stopping: Stopping) -> bool:
-    while process.is_alive() and not stopping.is_set():
-        if pipe.poll(0.1):
-            with contextlib.suppress(EOFError):
-                pipe.recv()
-                return True
-            return False
-    return False
+    serving.run(settings, demo=demo)

@@ -11,39 +11,52 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from queenstream.cli.connecting import ContextName, Token, Url, resolved
+from queenstream.cli.contexts import Flags
+from queenstream.cli.helping import help_text
+from queenstream.cli.target import parse_target
 from queenstream.errors import ConfigError
 
 if TYPE_CHECKING:
     from queenstream.cli.bench.run import Plan
 
-HELP = """Measure a broker over HTTP: pushes, pops, or the way of a message.
+HELP = help_text(
+    "Measure a broker over HTTP: pushes, pops, or the way of a message.",
+    "queen bench produce",
+    "queen bench e2e --rate 5000 -o json",
+    more="On a terminal the run is shown live and ends with a table; in a pipe it is NDJSON: an object each "
+    'second, and a last one of type "summary". Ctrl-C ends it early, with all that belongs to the end.',
+)
 
-On a terminal the run is shown live and ends with a table; in a pipe it is NDJSON: an object each second, and
-a last one of type "summary". Ctrl-C ends it early, with all that belongs to the end."""
+PRODUCE_HELP = help_text(
+    "Push as fast as the broker answers, or at a given rate.",
+    "queen bench produce",
+    "queen bench produce --batch 1 --connections 64 --seconds 30",
+    "queen bench produce --url https://queen.example.com --rate 5000 -o json",
+)
 
-PRODUCE_HELP = """Push as fast as the broker answers, or at a given rate.
+CONSUME_HELP = help_text(
+    "Pop and acknowledge what a queue holds.",
+    "queen bench consume",
+    "queen bench consume --messages 1000000 --batch 1000 --auto-ack",
+    "queen bench consume --queue orders",
+    more="A fresh queue is filled, then drained. A given one (--queue) is read by a consumer group of its "
+    "own, which starts at the first message and is deleted at the end, so that nobody's messages are taken. "
+    "With --group they are.",
+)
 
-Examples:
-
-  queen bench produce
-
-  queen bench produce --batch 1 --connections 64 --seconds 30
-
-  queen bench produce --url https://queen.example.com --rate 5000 -o json"""
-
-CONSUME_HELP = """Pop and acknowledge: fill a fresh queue, then drain it; or, with --queue, pop what is there.
-
-A given queue is read by a consumer group of its own, which starts at the first message and is deleted
-at the end, so that nobody's messages are taken. With --group they are."""
-
-E2E_HELP = """Send at a steady rate to long-polling consumers: how long is a message on its way?
-
-A message whose push was answered and that does not arrive within 10 s is lost, which is an error."""
+E2E_HELP = help_text(
+    "Measure how long a message is on its way.",
+    "queen bench e2e",
+    "queen bench e2e --rate 5000 --consumers 32 --seconds 30",
+    more="Messages are sent at a steady rate to long-polling consumers. One whose push was answered and that "
+    "does not arrive within 10 s is lost, which is an error.",
+)
 
 MAX_BODY_BYTES = 64 << 20  # what a broker takes, unless it is told otherwise
 ITEM_BYTES = 150  # of an item beside its payload, about
 
-app = typer.Typer(help=HELP, no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(help=HELP, no_args_is_help=True)
 
 
 class Output(StrEnum):
@@ -53,11 +66,6 @@ class Output(StrEnum):
     table = "table"
 
 
-Url = Annotated[str, typer.Option("--url", "-u", envvar="QUEEN_URL", help="Address of the broker.")]
-Token = Annotated[
-    str | None,
-    typer.Option(envvar="QUEEN_TOKEN", help="Token, if the broker asks for one.", show_default=False),
-]
 Queue = Annotated[
     str | None,
     typer.Option(help="A queue of yours. Without it a fresh one is made, and deleted at the end."),
@@ -72,20 +80,17 @@ Shown = Annotated[
     Output | None,
     typer.Option("--output", "-o", help="Default: table on a terminal, json in a pipe.", show_default=False),
 ]
-URL = "http://127.0.0.1:6632"
 
 
-def _plan(
-    url: str, token: str | None, queue: str | None, keep: bool, seconds: float, output: Output | None
-) -> Plan:
+def _plan(broker: Flags, queue: str | None, keep: bool, seconds: float, output: Output | None) -> Plan:
     from queenstream.cli.bench.run import Plan
-    from queenstream.cli.target import parse_target
 
     if queue is not None and not 1 <= len(queue) <= 255:
         raise ConfigError("--queue must have 1 to 255 characters")
     if output is None:
         output = Output.table if sys.stdout.isatty() else Output.json
-    return Plan(parse_target(url, token), queue, keep, seconds, output.value)
+    context = resolved(broker)
+    return Plan(parse_target(context.urls[0], context.token), queue, keep, seconds, output.value)
 
 
 def _check_size(batch: int, payload: int) -> None:
@@ -98,8 +103,9 @@ def _check_size(batch: int, payload: int) -> None:
 
 @app.command("produce", help=PRODUCE_HELP)
 def produce(
-    url: Url = URL,
+    url: Url = None,
     token: Token = None,
+    context: ContextName = None,
     queue: Queue = None,
     keep: Keep = False,
     partitions: Partitions = 100,
@@ -112,7 +118,7 @@ def produce(
 ) -> None:
     """Measure pushes."""
     _check_size(batch, payload)
-    plan = _plan(url, token, queue, keep, seconds, output)
+    plan = _plan(Flags(url, token, context), queue, keep, seconds, output)
     from queenstream.cli.bench import load, run
 
     role = load.Push(connections, batch, partitions, payload=payload, rate=rate or 0.0)
@@ -121,8 +127,9 @@ def produce(
 
 @app.command("consume", help=CONSUME_HELP)
 def consume(
-    url: Url = URL,
+    url: Url = None,
     token: Token = None,
+    context: ContextName = None,
     queue: Queue = None,
     keep: Keep = False,
     group: Annotated[str | None, typer.Option(help="Consumer group. Default: a fresh one.")] = None,
@@ -140,7 +147,7 @@ def consume(
     """Measure pops and acks."""
     if group is not None and not 1 <= len(group) <= 255:
         raise ConfigError("--group must have 1 to 255 characters")
-    plan = _plan(url, token, queue, keep, seconds, output)
+    plan = _plan(Flags(url, token, context), queue, keep, seconds, output)
     from queenstream.cli.bench import load, run
 
     fill = load.Push(run.FILL_CONNECTIONS, run.FILL_BATCH, partitions, most=messages, payload=payload)
@@ -150,8 +157,9 @@ def consume(
 
 @app.command("e2e", help=E2E_HELP)
 def e2e(
-    url: Url = URL,
+    url: Url = None,
     token: Token = None,
+    context: ContextName = None,
     queue: Queue = None,
     keep: Keep = False,
     rate: Annotated[float, typer.Option(min=0.1, help="Messages a second.")] = 1000.0,
@@ -164,7 +172,7 @@ def e2e(
     output: Shown = None,
 ) -> None:
     """Measure the time from sending to arrival."""
-    plan = _plan(url, token, queue, keep, seconds, output)
+    plan = _plan(Flags(url, token, context), queue, keep, seconds, output)
     from queenstream.cli.bench import end_to_end, run
 
     role = end_to_end.Latency(rate, consumers, connections, partitions, batch=batch, payload=payload)

@@ -16,22 +16,19 @@ from urllib.parse import urlsplit
 import typer
 
 from queenstream import config
+from queenstream.cli.helping import help_text
 from queenstream.errors import ConfigError
 
 if TYPE_CHECKING:
     from queenstream.cli.doctor.checks import Finding
 
-HELP = """Check the database, the machine and the broker: safe, and as fast as they can be?
-
-Examples:
-
-  queen doctor                                     the embedded server, in the default folder
-
-  queen doctor --pg postgresql://me:pw@db/queen    a server of your own
-
-  queen doctor -o json | jq 'select(.status == "problem")'
-
-Exit codes: 0 no problem (warnings do not count), 1 a problem, 3 PostgreSQL cannot be used."""
+HELP = help_text(
+    "Check database, machine and broker: are they safe and fast?",
+    "queen doctor                                    the embedded server",
+    "queen doctor --pg postgresql://me:pw@db/queen   a server of your own",
+    "queen doctor -o json | jq 'select(.status == \"problem\")'",
+    more="Exit codes: 0 no problem (warnings do not count), 1 a problem, 3 PostgreSQL cannot be used.",
+)
 
 _LOOKS = {
     "ok": ("✓", "green"),
@@ -73,9 +70,9 @@ def doctor(
     ] = None,
 ) -> None:
     # Only here: they take long to import, and other commands do without.
-    from queenstream.cli import DATABASE, FAILED
     from queenstream.cli.doctor import checks, expected, looking
     from queenstream.cli.doctor.facts import Missing
+    from queenstream.cli.exits import FAILED, UNREACHABLE
 
     settings = config.load({"pg": pg, "data": data}, os.environ, config_file)
     token = token or os.environ.get("QUEEN_TOKEN") or None
@@ -91,7 +88,7 @@ def doctor(
         print_table(findings)
     sys.stdout.flush()
     if isinstance(facts.server, Missing):
-        raise typer.Exit(DATABASE)
+        raise typer.Exit(UNREACHABLE)
     if any(finding.status == "problem" for finding in findings):
         raise typer.Exit(FAILED)
 

@@ -1,0 +1,272 @@
+"""``queen dlq``: the messages that groups gave up on, to look at, replay or delete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from queenstream.cli import moments
+from queenstream.cli.asking import DryRun, Yes, confirm
+from queenstream.cli.completing import group_names, queue_names
+from queenstream.cli.connecting import connected
+from queenstream.cli.filtering import predicate
+from queenstream.cli.helping import help_text
+from queenstream.cli.output import Column, Output, Printer, amount, compact, number, text
+from queenstream.cli.output import since as age
+from queenstream.cli.paging import Limit, every
+from queenstream.errors import ConfigError, NotFound
+
+if TYPE_CHECKING:
+    from queenstream import Queen
+    from queenstream.client._base.answers_history import DeadLetter
+
+T = TypeVar("T")
+
+app = typer.Typer(
+    help=help_text(
+        "Dead letters: list, show, retry, delete.",
+        "queen dlq ls --queue orders",
+        "queen dlq retry --queue orders --matching \"errorMessage like '%timeout%'\"",
+    ),
+    no_args_is_help=True,
+)
+
+Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Dead letters, by their ids.")]
+QueueName = Annotated[
+    str | None, typer.Option("--queue", metavar="QUEUE", help="Of this queue.", autocompletion=queue_names)
+]
+GroupName = Annotated[
+    str | None,
+    typer.Option("--group", metavar="GROUP", help="Of this consumer group.", autocompletion=group_names),
+]
+Partition = Annotated[str | None, typer.Option("--partition", metavar="NAME", help="Of this partition.")]
+Since = Annotated[
+    str | None, typer.Option("--from", help="Failed since: '2 hours ago', 'today 10:00' …", metavar="MOMENT")
+]
+Matching = Annotated[
+    str | None,
+    typer.Option(
+        "--matching", help='Only those that fit, such as "data.amount > 100".', metavar="EXPRESSION"
+    ),
+]
+All = Annotated[bool, typer.Option("--all", help="Every dead letter of the queue.")]
+
+_LIST = (
+    Column("ID", "id"),
+    Column("FAILED", "failedAt", age),
+    Column("QUEUE", "queue"),
+    Column("PARTITION", "partition"),
+    Column("GROUP", "consumerGroup"),
+    number("RETRIES", "retryCount"),
+    Column("ERROR", "errorMessage", style="red", cut=True),
+    Column("DATA", "data", compact, cut=True),
+)
+_FIELDS = (
+    Column("id", "id"),
+    Column("queue", "queue"),
+    Column("partition", "partition"),
+    Column("group", "consumerGroup"),
+    Column("transaction", "transactionId"),
+    Column("created", "createdAt", age),
+    Column("failed", "failedAt", age),
+    Column("cause", "cause"),
+    Column("retries", "retryCount"),
+    Column("error", "errorMessage", style="red"),
+    Column("producer", "producerSub", text),
+    Column("data", "data", compact),
+)
+
+
+@app.command(
+    "ls",
+    help=help_text(
+        "List dead letters, the newest first.",
+        "queen dlq ls --queue orders",
+        "queen dlq ls --group billing --from '2 hours ago' -n 20",
+        "queen dlq ls --matching \"data.amount > 9 and errorMessage like '%time%'\"",
+        more="An expression sees what -o json prints: data, errorMessage, retryCount, partition, …",
+    ),
+)
+@connected
+def ls(
+    queen: Queen,
+    queue: QueueName = None,
+    group: GroupName = None,
+    partition: Partition = None,
+    start: Since = None,
+    matching: Matching = None,
+    limit: Limit = None,
+    output: Output = None,
+) -> None:
+    """List dead letters."""
+    found = _found(queen, queue, group, partition, start, matching)
+    Printer(output).rows(islice(found, limit), _LIST, empty="no dead letters")
+
+
+@app.command(
+    "show",
+    help=help_text(
+        "Show one dead letter: why it died, and its data.",
+        "queen dlq show 17",
+        "queen dlq show 17 | jq .data",
+    ),
+)
+@connected
+def show(
+    queen: Queen, id: Annotated[str, typer.Argument(metavar="ID", help="Its id.")], output: Output = None
+) -> None:
+    """Show a dead letter."""
+    Printer(output).record(queen.admin.dead_letter(id), _FIELDS)
+
+
+@app.command(
+    "retry",
+    help=help_text(
+        "Replay dead letters to the group that failed.",
+        "queen dlq retry 17 18",
+        "queen dlq retry 17 --payload '{\"amount\": 5}'",
+        "queen dlq retry --queue orders --matching 'data.amount > 100' --dry-run",
+        "queen dlq retry --queue orders --group billing --all",
+        more="A replayed one is a new message at the end of its partition, for that group alone.",
+    ),
+)
+@connected
+def retry(
+    queen: Queen,
+    ids: Ids = None,
+    queue: QueueName = None,
+    group: GroupName = None,
+    partition: Partition = None,
+    start: Since = None,
+    matching: Matching = None,
+    everything: All = False,
+    payload: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Other data, as JSON, for the one dead letter named.")
+    ] = None,
+    dry_run: DryRun = False,
+    output: Output = None,
+) -> None:
+    """Replay dead letters."""
+    if payload is not None and len(ids or ()) != 1:
+        raise ConfigError("--payload is for one dead letter: give one id")
+    edited = {} if payload is None else {"payload": _json(payload)}
+    chosen = _chosen(queen, ids, queue, group, partition, start, matching, everything)
+    out = Printer(output)
+    if dry_run:
+        out.rows(chosen, _LIST, empty="no dead letters fit; nothing would be replayed")
+        return
+    replayed = [
+        message
+        for letter in chosen
+        if (answer := _if_there(queen.admin.retry_dead_letter, letter.id, named=bool(ids), **edited))
+        for message in answer.messages
+    ]
+    out.done(
+        {"retried": len(replayed), "messages": replayed}, f"replayed {amount(len(replayed), 'dead letter')}"
+    )
+
+
+@app.command(
+    "delete",
+    help=help_text(
+        "Delete dead letters for good.",
+        "queen dlq delete 17 18",
+        'queen dlq delete --queue orders --matching "data.test = true" --dry-run',
+        "queen dlq delete --queue orders --all --yes",
+    ),
+)
+@connected
+def delete(
+    queen: Queen,
+    ids: Ids = None,
+    queue: QueueName = None,
+    group: GroupName = None,
+    partition: Partition = None,
+    start: Since = None,
+    matching: Matching = None,
+    everything: All = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = None,
+) -> None:
+    """Delete dead letters."""
+    chosen = _chosen(queen, ids, queue, group, partition, start, matching, everything)
+    out = Printer(output)
+    if dry_run:
+        out.rows(chosen, _LIST, empty="no dead letters fit; nothing would be deleted")
+        return
+    confirm(f"Delete {amount(len(chosen), 'dead letter')}?", yes=yes)
+    deleted = sum(
+        answer.deleted
+        for letter in chosen
+        if (answer := _if_there(queen.admin.delete_dead_letter, letter.id, named=bool(ids)))
+    )
+    out.done({"deleted": deleted}, f"deleted {amount(deleted, 'dead letter')}")
+
+
+def _if_there(do: Callable[..., T], id: str, *, named: bool, **more: Any) -> T | None:
+    """One that was only found may have been taken by somebody else since; one that was named may not."""
+    try:
+        return do(id, **more)
+    except NotFound:
+        if named:
+            raise
+        return None
+
+
+def _found(
+    queen: Queen,
+    queue: str | None,
+    group: str | None,
+    partition: str | None,
+    start: str | None,
+    matching: str | None,
+) -> Iterator[DeadLetter]:
+    """Those that fit, the newest first."""
+    since = None if start is None else moments.parse_time(start, datetime.now(UTC))
+    letters = every(
+        lambda size, offset: queen.admin.dead_letters(
+            queue=queue, group=group, partition=partition, from_=since, limit=size, offset=offset
+        )
+    )
+    return filter(predicate(matching), letters)
+
+
+def _chosen(
+    queen: Queen,
+    ids: list[str] | None,
+    queue: str | None,
+    group: str | None,
+    partition: str | None,
+    start: str | None,
+    matching: str | None,
+    everything: bool,
+) -> Sequence[DeadLetter]:
+    """Those that a command is to act on, in the order in which they died."""
+    filters = (queue, group, partition, start, matching)
+    if ids:
+        if everything or any(value is not None for value in filters):
+            raise ConfigError(
+                "name dead letters by their ids, or say which with --matching or --all; not both"
+            )
+        return [queen.admin.dead_letter(id) for id in ids]
+    if queue is None:
+        raise ConfigError("say which: ids, or --queue with --matching EXPRESSION or --all")
+    if (matching is None) is not everything:
+        raise ConfigError(
+            "say which of the queue's dead letters: --matching EXPRESSION, or --all for every one"
+        )
+    return list(_found(queen, queue, group, partition, start, matching))[::-1]
+
+
+def _json(written: str) -> Any:
+    import msgspec
+
+    try:
+        return msgspec.json.decode(written)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"--payload is not JSON: {error}") from None
