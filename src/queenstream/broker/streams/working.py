@@ -362,8 +362,7 @@ class Work:
                     QUERIES["stream_ripe"], stream.id, stream.watermark_us - stream.grace_us, CLOSE
                 )
             if not found:
-                following = await connection.fetchval(QUERIES["stream_next"], stream.id)
-                self._plan(stream, following)
+                await self._plan_next(connection, stream)
                 return 0
             numbers = await self._number(connection, stream, found)
             items = [
@@ -388,12 +387,17 @@ class Work:
                 broker.database.now(),
             )
             pushed = rows, results
+            if len(found) < CLOSE:
+                await self._plan_next(connection, stream)
             return len(found)
 
         closed = await broker.database.transaction(work)
         if pushed is not None:
             broker.pusher.announce([pushed[0]], [pushed[1]])
         return closed >= CLOSE
+
+    async def _plan_next(self, connection: Any, stream: Stream) -> None:
+        self._plan(stream, await connection.fetchval(QUERIES["stream_next"], stream.id))
 
     def _plan(self, stream: Stream, following: int | None) -> None:
         """When to look again, without anything being pushed."""
