@@ -1,0 +1,212 @@
+"""Files, and folders of them: NDJSON, CSV and Parquet.
+
+Reading, a folder's files come in the order of their names (those that begin with ``.`` or ``_`` are not
+read), and a position says for each how far it was read. With ``follow``, files may be added, and lines to
+files of lines; a line counts once it has its end. What was read must not change.
+
+Writing, the path is a **folder**, also if it looks like a file: each epoch becomes a file of its own,
+``part-<epoch>-<step>.ndjson``, which appears whole, under its final name, or not at all. A repeat of an
+epoch finds its file there. To read the result, read the folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from queenstream.batches import Batch
+from queenstream.connectors._lines import CsvFile, NdjsonFile, Part, csv_bytes, ndjson_bytes
+from queenstream.connectors._parquet import ParquetFile, parquet_bytes
+from queenstream.connectors.base import Context, Positions, Refusal
+from queenstream.connectors.fitting import fit, schema_of
+from queenstream.errors import ConfigError, PayloadInvalid
+from queenstream.pipeline.endpoints import FileFormat, Files
+from queenstream.schemas import Schema
+
+LOOK_SECONDS = 0.2  # how often a folder that is followed is looked at
+
+
+class _File(Protocol):
+    """An open file of some format."""
+
+    @property
+    def position(self) -> list[int]: ...
+    def take(self, most: int) -> Part: ...
+    def close(self) -> None: ...
+
+
+_OPEN: Mapping[FileFormat, Callable[[Path, Sequence[int], bool], _File]] = {
+    "ndjson": NdjsonFile,
+    "csv": CsvFile,
+    "parquet": ParquetFile,
+}
+_ENCODE: Mapping[FileFormat, Callable[[Sequence[Any], Schema | None], tuple[bytes, list[Refusal]]]] = {
+    "ndjson": ndjson_bytes,
+    "csv": csv_bytes,
+    "parquet": parquet_bytes,
+}
+
+
+class FilesReader:
+    """Reads one file after the other, in a thread."""
+
+    def __init__(self, source: Files, context: Context) -> None:  # noqa: ARG002 - as all readers
+        assert source.format is not None
+        self._path = Path(source.path)
+        self._follow = source.follow
+        self._schema = schema_of(source.schema)
+        self._open = _OPEN[source.format]
+        self._positions: dict[str, list[int]] = {}
+        self._moved: set[str] = set()
+        self._sizes: dict[str, int] = {}  # of files that were read to their end: as large as they were then
+        self._waiting: list[Path] = []
+        self._file: _File | None = None
+        self._name = ""
+        self._looked = 0.0
+
+    async def open(self, positions: Positions) -> None:
+        self._positions = {name: list(position) for name, position in positions.items()}
+        await asyncio.to_thread(self._look)
+
+    def _look(self) -> None:
+        """Which files there are to read."""
+        self._looked = time.monotonic()
+        try:
+            if self._path.is_dir():
+                files = sorted(path for path in self._path.iterdir() if path.name[0] not in "._")
+                found = {path: path.stat() for path in files if path.is_file()}
+            else:
+                found = {self._path: self._path.stat()}
+        except FileNotFoundError:
+            if not self._follow:
+                raise ConfigError(f"there is no file or folder {self._path}; check the path") from None
+            found = {}
+        self._waiting = [path for path, stat in found.items() if stat.st_size != self._sizes.get(path.name)]
+
+    async def read(self, most: int, wait_seconds: float) -> Batch | None:
+        ends = time.monotonic() + wait_seconds
+        while True:
+            batch = await asyncio.to_thread(self._read, most)
+            if batch is not None:
+                return batch
+            if not self._follow:
+                return None
+            left = ends - time.monotonic()
+            due = self._looked + LOOK_SECONDS - time.monotonic()
+            if due > left:
+                await asyncio.sleep(max(0, left))
+                return Batch([])
+            await asyncio.sleep(max(0, due))
+            await asyncio.to_thread(self._look)
+
+    def _read(self, most: int) -> Batch | None:
+        """What the next file with something in it gives; None: nothing is left."""
+        while self._file is not None or self._waiting:
+            part = self._take(most)
+            if part.size:
+                batch = fit(self._schema, part.records)
+                batch.failures = part.failures + batch.failures
+                return batch
+        return None
+
+    def _take(self, most: int) -> Part:
+        if self._file is None:
+            path = self._waiting.pop(0)
+            self._name = path.name
+            size = path.stat().st_size
+            try:
+                self._file = self._open(path, self._positions.get(path.name, ()), self._follow)
+            except PayloadInvalid as error:  # it is not a file of its format at all
+                self._sizes[path.name] = size
+                return Part(failures=[(str(path), error)])
+            self._sizes[path.name] = size
+        part = self._file.take(most)
+        if self._positions.get(self._name) != self._file.position:
+            self._positions[self._name] = self._file.position
+            self._moved.add(self._name)
+        if not part.more:
+            self._file.close()
+            self._file = None
+        return part
+
+    def changes(self) -> dict[str, Any]:
+        changed = {name: self._positions[name] for name in self._moved}
+        self._moved.clear()
+        return changed
+
+    async def commit(self) -> None:
+        """There is nobody to tell."""
+
+    def drained(self) -> bool:
+        return True
+
+    def lag(self) -> float | None:
+        return None
+
+    async def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class FilesWriter:
+    """Writes a file for each epoch."""
+
+    def __init__(self, sink: Files, context: Context) -> None:
+        assert sink.format is not None
+        self._folder = Path(sink.path)
+        self._suffix = sink.format
+        self._schema = schema_of(sink.schema)
+        self._encode = _ENCODE[sink.format]
+        self._step = quote(context.node, safe="")
+        self._exclusive = context.exclusive
+
+    async def open(self) -> None:
+        await asyncio.to_thread(self._prepare)
+
+    def _prepare(self) -> None:
+        if self._folder.is_file():
+            raise ConfigError(
+                f"{self._folder} is a file, and each batch is written as a file of its own; name a folder"
+            )
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"the folder {self._folder} cannot be made: {error.strerror}") from error
+        if self._exclusive:  # what a killed run left unfinished
+            for left in self._folder.glob(f".part-*-{self._step}.{self._suffix}.*"):
+                left.unlink(missing_ok=True)
+
+    async def write(self, epoch: str, rows: Sequence[Any]) -> list[Refusal]:
+        return await asyncio.to_thread(self._write, epoch, rows)
+
+    def _write(self, epoch: str, rows: Sequence[Any]) -> list[Refusal]:
+        data, refused = self._encode(rows, self._schema)
+        final = self._folder / f"part-{epoch}-{self._step}.{self._suffix}"
+        if data and not final.exists():
+            unfinished = self._folder / f".{final.name}.{os.getpid()}"
+            with contextlib.ExitStack() as failed:
+                failed.callback(unfinished.unlink, missing_ok=True)
+                with unfinished.open("wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                unfinished.rename(final)
+                failed.pop_all()
+            self._sync_folder()
+        return refused
+
+    def _sync_folder(self) -> None:
+        descriptor = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    async def close(self) -> None:
+        """Nothing is open between two epochs."""
