@@ -12,11 +12,12 @@ import pytest
 from queenstream import AsyncQueen, Queen
 from queenstream.broker import routes
 from queenstream.broker.app import Broker
+from queenstream.broker.routing import Request
 from queenstream.client._async.admin import AsyncAdmin
 from queenstream.client._base.answers import Counts
 from queenstream.errors import Conflict, InvalidRequest, NotFound
 from tests.acceptance.speaking import Json
-from tests.conftest import Clock
+from tests.conftest import Clock, StartBroker
 from tests.integration.test_groups import push, take
 from tests.integration.test_history import dead
 from tests.integration.test_history import push as push_ids
@@ -32,6 +33,7 @@ METHODS = {
     "GET /metrics/prometheus": "prometheus",
     "GET /openapi.json": "openapi",
     "POST /api/v1/stats/refresh": "refresh_stats",
+    "GET /api/v1/system/database": "database_url",
     "GET /api/v1/system/maintenance": "maintenance",
     "POST /api/v1/system/maintenance": "set_maintenance",
     "GET /api/v1/system/maintenance/pop": "pop_maintenance",
@@ -488,6 +490,34 @@ async def test_metrics(admin: AsyncAdmin, http: httpx.AsyncClient) -> None:
 async def test_the_document_of_the_routes(admin: AsyncAdmin) -> None:
     paths: Json = (await admin.openapi())["paths"]
     assert "post" in paths["/api/v1/push"]
+
+
+async def test_where_an_embedded_database_is(
+    admin: AsyncAdmin, http: httpx.AsyncClient, database_url: str, start_broker: StartBroker
+) -> None:
+    assert await admin.database_url() == database_url
+    there = await http.get("/api/v1/system/database", headers={"X-Forwarded-For": "203.0.113.7"})
+    assert there.status_code == 404  # for somebody else, through a proxy on this machine
+    own = await start_broker(pg=database_url)
+    async with AsyncQueen(own.address) as queen:
+        with pytest.raises(NotFound, match="option pg"):
+            await queen.admin.database_url()
+
+
+class Came(asyncio.BaseTransport):
+    """From an address."""
+
+    def __init__(self, *peer: str | int) -> None:
+        super().__init__({"peername": peer})
+
+
+def test_who_is_on_this_machine() -> None:
+    request = Request("GET", "/", "", {}, b"")
+    for peer, local in (("127.0.0.1", True), ("::1", True), ("192.0.2.2", False), ("fe80::1%eth0", False)):
+        request.transport = Came(peer, 6632)
+        assert request.is_local is local
+    request.transport = Came()
+    assert not request.is_local
 
 
 async def test_maintenance(admin: AsyncAdmin, http: httpx.AsyncClient) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload
 
 from queenstream.client._async import _io
 from queenstream.client._base import addresses, payloads
@@ -21,6 +21,12 @@ class Stopped(Exception):
     """A stop was asked for while a request waited."""
 
 
+class Leaves(Protocol):
+    """A loop over messages or windows that is under way."""
+
+    async def leave(self) -> None: ...
+
+
 class Calls:
     """The way to the brokers, shared by everything that a client hands out."""
 
@@ -29,6 +35,7 @@ class Calls:
         self._token = addresses.check_token(token)
         self.timeout = timeout
         self.closed = False
+        self.loops: set[Leaves] = set()  # to end before the connections are closed
 
     @property
     def used(self) -> bool:
@@ -149,13 +156,13 @@ class Calls:
             return answer, False
         except OSError as error:  # TimeoutError is one
             settled = True
+            if connection is not None:
+                connection.close()
             if stop is not None and stop.is_set():
                 self._brokers.given_up(broker)
                 raise Stopped from None
             self._brokers.failed(broker, time.monotonic())
             failures[broker.address.url] = _cause(error)
-            if connection is not None:
-                connection.close()
             return None, not sent
         finally:
             if not settled:  # cancelled, or the answer was no answer

@@ -28,6 +28,8 @@ class Connection(asyncio.Protocol):
         self._parser = Parser()
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[Answer] | None = None
+        self._hung_up = False
+        self._loop = asyncio.get_running_loop()
 
     @classmethod
     async def connect(cls, address: Address, timeout: float) -> Connection:
@@ -40,12 +42,14 @@ class Connection(asyncio.Protocol):
 
     @property
     def open(self) -> bool:
-        """Whether it can be used: no side has closed it."""
-        return self._transport is not None and not self._transport.is_closing()
+        """Whether it can be used: no side has closed it, and its event loop is the one that runs."""
+        if self._transport is None or self._hung_up or self._loop is not asyncio.get_running_loop():
+            return False
+        return not self._transport.is_closing()
 
     async def exchange(self, request: bytes, timeout: float) -> Answer:
         """Send a request and wait for its answer; it fails with ``OSError``."""
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or not self.open:
             raise ConnectionResetError("the connection was closed")
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(request)
@@ -58,15 +62,19 @@ class Connection(asyncio.Protocol):
     def hang_up(self) -> None:
         """Nothing more will be asked: the broker ends a long poll, unless its answer is on the way."""
         transport = self._transport
-        if transport is not None and not transport.is_closing():
+        if transport is not None and self.open:
+            self._hung_up = True
             if transport.can_write_eof():
                 transport.write_eof()
             else:
                 transport.close()
 
     def close(self) -> None:
-        if self._transport is not None:
+        if self._transport is not None and not self._loop.is_closed():
             self._transport.close()
+
+    def abandon(self) -> None:
+        """In a fork: it is the parent's, and so is its event loop. There is nothing to do."""
 
     # asyncio calls these
 
@@ -200,6 +208,11 @@ async def until(event: UserEvent, ended: Event) -> None:
 
 async def sleep(seconds: float) -> None:
     await asyncio.sleep(seconds)
+
+
+def handler(given: Callable[..., T]) -> Callable[..., T]:
+    """A user's function, plain or async: both will do."""
+    return given
 
 
 async def call(handler: Callable[..., Awaitable[T] | T], *arguments: Any) -> T:

@@ -64,16 +64,17 @@ async def _typed(codec: Codec[T], messages: AsyncMessages[Any]) -> AsyncMessages
         try:
             message.data = codec.decode(message.data)
         except PayloadInvalid as error:
-            if codec.on_invalid == "raise":
-                await _give_back(messages, message, error)
+            try:
+                await _invalid(codec, message, error)
+            except Exception as raised:
+                await _give_back(messages, message, raised)
                 raise
-            await _invalid(codec, message, error)
         else:
             good.append(message)
     return good
 
 
-async def _give_back(messages: AsyncMessages[Any], bad: AsyncMessage[Any], error: PayloadInvalid) -> None:
+async def _give_back(messages: AsyncMessages[Any], bad: AsyncMessage[Any], error: Exception) -> None:
     """Before the error is raised: the bad one counts a try, the others come again."""
     if not bad._settled:
         await settle(bad._lease.calls, [bad], "failed", error)
@@ -81,6 +82,8 @@ async def _give_back(messages: AsyncMessages[Any], bad: AsyncMessage[Any], error
 
 
 async def _invalid(codec: Codec[Any], message: AsyncMessage[Any], error: PayloadInvalid) -> None:
+    if codec.on_invalid == "raise":
+        raise error
     about = f"message {message.transaction_id} of {message.queue}"
     message.data = decoded(bytes(message.data), Any)
     if callable(codec.on_invalid):

@@ -9,6 +9,7 @@ from queenstream.client._async._calls import Calls
 from queenstream.client._base.answers import Interval
 from queenstream.client._base.answers_system import (
     BrokerState,
+    DatabaseUrl,
     GroupLag,
     Health,
     Liveness,
@@ -72,6 +73,14 @@ class AsyncSystemAdmin:
     async def refresh_stats(self) -> None:
         """Store what was counted and read the gauges, now rather than in a few seconds."""
         await self._calls.call("POST", path_of("api", "v1", "stats", "refresh"), type=Refreshed)
+
+    async def database_url(self) -> str:
+        """Where the broker's embedded PostgreSQL is, for programs on its machine; otherwise ``NotFound``.
+
+        >>> await queen.admin.database_url()  # doctest: +SKIP
+        'postgresql://postgres@/queen?host=/var/lib/queenstream/data/socket&port=5432'
+        """
+        return (await self._calls.call("GET", path_of(*_SYSTEM, "database"), type=DatabaseUrl)).url
 
     # Maintenance: of all brokers
 

@@ -149,7 +149,12 @@ class AsyncQueen:
         return AsyncAdmin(self._calls)
 
     async def close(self) -> None:
-        """Close the connections. Consumers and producers end first, each on its own."""
+        """End loops over messages and windows, and close the connections.
+
+        Consumers and producers end before, each on its own.
+        """
+        for loop in list(self._calls.loops):
+            await loop.leave()
         self._calls.close()
 
     async def __aenter__(self) -> Self:

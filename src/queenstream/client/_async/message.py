@@ -17,6 +17,7 @@ from queenstream.errors import LeaseLost, QueenstreamError
 T = TypeVar("T")
 MOST_ACKS = 10_000  # in one request
 ASSUMED_SECONDS = 60.0  # the lease of a broker that does not say
+AGAIN = ("failed", "retry")  # with one of these a message comes again
 _RESULTS = list[AckResult]
 _EXTENDED = list[Extended]
 
@@ -24,13 +25,14 @@ _EXTENDED = list[Extended]
 class AsyncLease:
     """What one pop has out: all its messages share it."""
 
-    __slots__ = ("calls", "id", "lost", "seconds")
+    __slots__ = ("calls", "done", "id", "lost", "seconds")
 
     def __init__(self, calls: Calls, id: str | None, seconds: float | None) -> None:
         self.calls = calls
         self.id = id
         self.seconds = seconds or ASSUMED_SECONDS
         self.lost = False
+        self.done: list[AsyncMessage[Any]] = []  # handled, and about to be acknowledged together
 
     async def hold(self, timeout: float | None = None) -> bool:
         """Hold it as long again, from now on; False: it is over."""
@@ -66,6 +68,7 @@ class AsyncMessage(Struct, Generic[T], rename="camel"):
     retry_count: int = 0
     _lease: Any = None
     _settled: bool = False
+    _again: bool = False  # settled so that it comes again, and all after it in its partition
 
     @property
     def lost(self) -> bool:
@@ -165,6 +168,7 @@ async def settle(
 ) -> list[AckResult]:
     """Say what became of messages; one result for each."""
     wanted = list(messages)
+    await say_first(calls, wanted, timeout)
     said = _said(error) if error else None
     results: list[AckResult] = []
     for first in range(0, len(wanted), MOST_ACKS):
@@ -183,10 +187,24 @@ async def settle(
             for message in some
         ]
         answer = await calls.send("POST", "/api/v1/ack/batch", encode(AckBody(shared, acks)), timeout=timeout)
-        results += decoded(answer.body, _RESULTS)
-        for message in some:
+        found: list[AckResult] = decoded(answer.body, _RESULTS)
+        for message, result in zip(some, found, strict=True):
             message._settled = True
+            message._again = status in AGAIN or not result.success
+        results += found
     return results
+
+
+async def say_first(calls: Calls, messages: list[AsyncMessage[Any]], timeout: float | None = None) -> None:
+    """What was handled before them under the same lease must not come again with one that failed."""
+    for lease in {id(message._lease): message._lease for message in messages}.values():
+        if lease.done:
+            done, lease.done = lease.done, []
+            try:
+                await settle(calls, done, "completed", timeout=timeout)
+            except BaseException:
+                lease.done = done + lease.done
+                raise
 
 
 def _said(error: str | BaseException) -> str:

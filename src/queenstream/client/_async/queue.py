@@ -13,7 +13,8 @@ from queenstream import schemas
 from queenstream.client._async import _io
 from queenstream.client._async._calls import Calls
 from queenstream.client._async._popping import pop
-from queenstream.client._async.consuming import Consumed, Consumption, each_message
+from queenstream.client._async.consuming import Consumed, Consumption
+from queenstream.client._async.looping import each_message
 from queenstream.client._async.message import AsyncMessage, AsyncMessages
 from queenstream.client._async.producer import AsyncProducer
 from queenstream.client._base import telemetry
@@ -277,7 +278,7 @@ class AsyncQueueBase(Generic[T]):
             auto_ack=bool(said.auto_ack),
         )
 
-    async def messages(self) -> AsyncIterator[AsyncMessage[T]]:
+    def messages(self) -> AsyncIterator[AsyncMessage[T]]:
         """One message after the other, for ever, or until ``limit`` or ``idle_timeout``.
 
         A message is acknowledged when the loop asks for the next one, unless it was settled by hand. The one
@@ -286,8 +287,7 @@ class AsyncQueueBase(Generic[T]):
         >>> async for message in queen.queue("orders").batch(100).messages():  # doctest: +SKIP
         ...     print(message.data)
         """
-        async for message in each_message(self._calls, self._codec, self._settings):
-            yield message
+        return each_message(self._calls, self._codec, self._settings)
 
 
 class AsyncQueue(AsyncQueueBase[T]):

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from queenstream.client._async._calls import Calls
-from queenstream.client._async.message import AsyncMessage
+from queenstream.client._async.message import AGAIN, AsyncMessage, say_first
+from queenstream.client._base import telemetry
 from queenstream.client._base.ids import new_ids
 from queenstream.client._base.payloads import encode
 from queenstream.client._base.requests import decoded
@@ -38,7 +39,7 @@ class AsyncTransaction:
         self,
         calls: Calls,
         operations: tuple[Operation, ...] = (),
-        messages: tuple[AsyncMessage[Any], ...] = (),
+        messages: tuple[tuple[AsyncMessage[Any], AckStatus], ...] = (),
     ) -> None:
         self._calls = calls
         self._operations = operations
@@ -56,7 +57,8 @@ class AsyncTransaction:
             AckOperation(m.transaction_id, m.partition_id, status, m.lease_id, error, m.consumer_group)
             for m in wanted
         )
-        return AsyncTransaction(self._calls, self._operations + acks, self._messages + wanted)
+        said = tuple((message, status) for message in wanted)
+        return AsyncTransaction(self._calls, self._operations + acks, self._messages + said)
 
     def queue(self, name: str) -> AsyncTransactionQueue:
         """The queue that the next ``push`` goes to."""
@@ -71,12 +73,14 @@ class AsyncTransaction:
         if not self._operations:
             raise ConfigError("the transaction is empty; add .ack(message) or .queue(name).push([…])")
         body = encode(TransactionBody(list(self._operations)))
+        await say_first(self._calls, [message for message, _ in self._messages])
         answer = await self._calls.send("POST", "/api/v1/transaction", body)
         result: TransactionResult = decoded(answer.body, TransactionResult)
         if not result.success:
             raise TransactionFailed(f"nothing of the transaction was done: {result.error}")
-        for message in self._messages:
+        for message, status in self._messages:
             message._settled = True
+            message._again = status in AGAIN
         return result
 
 
@@ -98,8 +102,10 @@ class AsyncTransactionQueue:
         ids = new_ids(len(payloads)) if transaction_ids is None else list(transaction_ids)
         if len(ids) != len(payloads):
             raise ConfigError(f"{len(payloads)} messages and {len(ids)} transaction_ids; give one for each")
+        trace = telemetry.context() if telemetry.available() else None
         items = [
-            PushItem(self._name, one, self._partition, id) for one, id in zip(payloads, ids, strict=True)
+            PushItem(self._name, one, self._partition, id, trace)
+            for one, id in zip(payloads, ids, strict=True)
         ]
         before = self._transaction
         operations = (*before._operations, *([PushOperation(items)] if items else []))

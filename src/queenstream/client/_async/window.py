@@ -13,7 +13,9 @@ from msgspec import Raw, Struct
 
 from queenstream.client._async import _io
 from queenstream.client._async._calls import Calls, Stopped
-from queenstream.client._async.consuming import AWAY, GIVE_BACK_SECONDS, Consumed, Polling, run_workers
+from queenstream.client._async.consuming import Consumed, Polling, run_workers
+from queenstream.client._async.looping import Loop
+from queenstream.client._async.settling import AWAY, GIVE_BACK_SECONDS
 from queenstream.client._base import telemetry
 from queenstream.client._base.brokers import backoff
 from queenstream.client._base.payloads import Codec, encode
@@ -193,10 +195,14 @@ class AsyncConsumer(Generic[T]):
         ...     print(window.key, len(window.messages))
         """
         polling = _polling(limit, idle_timeout)
-        crew = _io.Crew()
-        crew.start(polling.renewer.run)
         window: AsyncWindow[T] | None = None
         failures = 0
+
+        async def put_down() -> None:
+            if window is not None:
+                await _give_back(window)
+
+        loop = Loop(self._calls, polling, put_down)
         try:
             while await polling.room(1):
                 try:
@@ -214,14 +220,11 @@ class AsyncConsumer(Generic[T]):
                 polling.renewer.add(window)
                 yield window
                 if not window.settled:
-                    await window.ack()
+                    await _ack_surely(window)
                 polling.renewer.remove(window)
                 polling.done()
         finally:
-            polling.renewer.end()
-            if window is not None:
-                await _give_back(window)
-            await crew.join()
+            await loop.leave()
 
 
 def _polling(limit: int | None, idle_timeout: Duration | None) -> Polling:
@@ -240,7 +243,7 @@ class _Processing(Generic[T]):
         idle_timeout: Duration | None,
     ) -> None:
         self._consumer = consumer
-        self._handler = handler
+        self._handler = _io.handler(handler)
         self._lock = threading.Lock()
         self.polling = _polling(limit, idle_timeout)
         self.result = Consumed()
@@ -260,6 +263,12 @@ class _Processing(Generic[T]):
                 window = await self._consumer._poll(polling.wait_seconds, polling.stop)
             except Stopped:
                 return
+            except PayloadInvalid as error:  # the window has failed with it
+                log.warning("a window of %s failed: %s", self._consumer._stream, error)
+                self._count(failed=1)
+                polling.got(1, 1)
+                polling.done()
+                continue
             except AWAY as error:
                 failures += 1
                 polling.got(1, 0)
@@ -287,34 +296,35 @@ class _Processing(Generic[T]):
                 log.warning("the handler failed at %r: %s", window, error, exc_info=error)
                 self._count(failed=1)
                 if not window.settled:
-                    await self._ack(window, False, error)
+                    self._count(lost=not await _ack_surely(window, error))
                 return
             self._count(handled=1)
             if not window.settled:
-                await self._ack(window, True, "")
+                self._count(lost=not await _ack_surely(window))
         finally:
             self.polling.renewer.remove(window)
             await _give_back(window)
 
-    async def _ack(self, window: AsyncWindow[T], success: bool, error: str | Exception) -> None:
-        """Acknowledge, for as long as the lease can last: after that the broker has taken it back."""
-        ends = time.monotonic() + window.seconds
-        failures = 0
-        while True:
-            try:
-                await window.ack(success, error)
-                return
-            except LeaseLost as lost:
-                log.warning("%r was handled, but its lease was over and it comes again: %s", window, lost)
+
+async def _ack_surely(window: AsyncWindow[Any], error: Exception | None = None) -> bool:
+    """Try for as long as the lease can last: after that the broker has taken it. Whether it was in time."""
+    ends = time.monotonic() + window.seconds
+    failures = 0
+    while True:
+        try:
+            await window.ack(error is None, error or "")
+            return True
+        except LeaseLost as lost:
+            log.warning("%r was handled, but its lease was over and it comes again: %s", window, lost)
+            break
+        except AWAY as away:
+            failures += 1
+            if time.monotonic() > ends:
+                log.warning("%r could not be acknowledged and comes again: %s", window, away)
                 break
-            except AWAY as away:
-                failures += 1
-                if time.monotonic() > ends:
-                    log.warning("%r could not be acknowledged and comes again: %s", window, away)
-                    break
-                await _io.sleep(backoff(failures))
-        window.settled = True
-        self._count(lost=1)
+            await _io.sleep(backoff(failures))
+    window.settled = True
+    return False
 
 
 async def _give_back(window: AsyncWindow[Any]) -> None:

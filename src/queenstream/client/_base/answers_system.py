@@ -118,6 +118,15 @@ class Maintenance(Reply):
     message: str
 
 
+# The database
+
+
+class DatabaseUrl(Reply):
+    """Where an embedded PostgreSQL is."""
+
+    url: str
+
+
 # Analytics
 
 

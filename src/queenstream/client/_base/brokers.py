@@ -19,6 +19,7 @@ class _Connection(Protocol):
     @property
     def open(self) -> bool: ...
     def close(self) -> None: ...
+    def abandon(self) -> None: ...
 
 
 C = TypeVar("C", bound=_Connection)
@@ -60,6 +61,8 @@ class Brokers(Generic[C]):
             if self._process != os.getpid():  # a fork shares no connection with its parent
                 self._process = os.getpid()
                 for broker in self.all:
+                    for connection in broker.idle:
+                        connection.abandon()
                     broker.idle, broker.in_flight = [], 0
             up = [broker for broker in self.all if broker.down_until <= now]
             if up:

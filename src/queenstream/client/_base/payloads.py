@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Generic, Literal, TypeVar
+from types import UnionType
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin, is_typeddict
 
 import msgspec
 
+from queenstream.client._base.decoding import make_decoder
 from queenstream.errors import ConfigError, PayloadInvalid
 
 T = TypeVar("T")
@@ -61,14 +63,13 @@ class Codec(Generic[T]):
         self.kind = kind
         self.on_invalid = on_invalid
         self._decode: Callable[[bytes], T] | None = None
-        self._check: type | None = None
+        self._classes = _classes(kind)
         if kind is not None:
             validate = getattr(kind, "model_validate_json", None)
             try:
-                self._decode = validate or msgspec.json.Decoder(kind).decode
+                self._decode = validate or make_decoder(kind).decode
             except TypeError as error:
                 raise ConfigError(f"type={kind!r} is no type that JSON can be read as: {error}") from None
-            self._check = kind if inspect.isclass(kind) else None  # list[int] is none
 
     @property
     def typed(self) -> bool:
@@ -76,13 +77,17 @@ class Codec(Generic[T]):
 
     def check(self, value: T) -> T:
         """A value that is pushed must be what the queue was said to hold."""
-        kind = self._check
-        if kind is not None and not isinstance(value, kind):
-            raise PayloadInvalid(
-                f"the queue takes {kind.__name__}, not {type(value).__name__}; push one of those, "
-                "or leave out type= to push any JSON"
-            )
+        if self._classes and not isinstance(value, self._classes):
+            raise self._other(value)
+        if isinstance(value, bool) and int in self._classes:  # for Python a number, for JSON none
+            raise self._other(value)
         return value
+
+    def _other(self, value: object) -> PayloadInvalid:
+        return PayloadInvalid(
+            f"the queue takes {_named(self.kind)}, not {type(value).__name__}; push one of those, "
+            "or leave out type= to push any JSON"
+        )
 
     def decode(self, raw: bytes | msgspec.Raw) -> T:
         """The value, or ``PayloadInvalid`` with the reason."""
@@ -94,8 +99,21 @@ class Codec(Generic[T]):
             raise PayloadInvalid(f"the payload is no {_named(self.kind)}: {said}") from None
 
 
+def _classes(kind: Any) -> tuple[type, ...]:
+    """What a value must be one of, as far as ``isinstance`` can tell; nothing: that is not checked."""
+    while get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    if is_typeddict(kind):
+        return (dict,)
+    if kind is float:
+        return (float, int)
+    found = get_origin(kind) or kind
+    known = inspect.isclass(found) and found not in (Any, Union, UnionType)
+    return (found,) if known else ()
+
+
 def _named(kind: Any) -> str:
-    return getattr(kind, "__name__", None) or str(kind)
+    return kind.__name__ if inspect.isclass(kind) else str(kind)
 
 
 ANY: Codec[Any] = Codec()

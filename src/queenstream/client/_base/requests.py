@@ -13,6 +13,7 @@ import msgspec
 
 from queenstream import errors
 from queenstream.client._base.addresses import Address
+from queenstream.client._base.decoding import make_decoder
 from queenstream.errors import BadAnswer, RequestError
 
 MOST_BYTES = 1 << 30  # of an answer; a broker's own limits are far below
@@ -83,18 +84,18 @@ class Parser:
 
     def _start(self) -> None:
         self.answer: Answer | None = None
-        self.begun = False  # something of the answer has arrived
         self._parts: list[bytes] = []
         self._size = 0
         self._retry_after: float | None = None
 
     def feed(self, data: bytes) -> Answer | None:
         """The answer, once it is whole."""
-        self.begun = True
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             raise BadAnswer(f"the answer is not HTTP ({error}); is this the address of a broker?") from None
+        if self._size > MOST_BYTES:
+            raise BadAnswer(f"the answer is larger than {MOST_BYTES} bytes; ask for less at a time")
         answer = self.answer
         if answer is not None:
             self._start()
@@ -109,8 +110,6 @@ class Parser:
     def on_body(self, body: bytes) -> None:
         self._parts.append(body)
         self._size += len(body)
-        if self._size > MOST_BYTES:
-            raise BadAnswer(f"the answer is larger than {MOST_BYTES} bytes; ask for less at a time")
 
     def on_message_complete(self) -> None:
         parts = self._parts
@@ -158,7 +157,7 @@ def decoded(body: bytes, kind: Any) -> Any:
     """The body as that type."""
     decoder = _DECODERS.get(kind)
     if decoder is None:
-        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
+        decoder = _DECODERS[kind] = make_decoder(kind)
     try:
         return decoder.decode(body)
     except msgspec.MsgspecError as error:

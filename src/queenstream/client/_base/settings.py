@@ -87,7 +87,7 @@ class Settings:
             {
                 "batch": batch,
                 "wait": True if waits else None,
-                "timeout": int(wait_seconds * 1000) if waits else None,
+                "timeout": max(1, int(wait_seconds * 1000)) if waits else None,
                 "consumerGroup": self.group,
                 "autoAck": True if auto_ack else None,
                 "subscriptionMode": self.mode,

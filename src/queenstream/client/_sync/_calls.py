@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload
 
 from queenstream.client._base import addresses, payloads
 from queenstream.client._base.brokers import Broker, Brokers
@@ -22,6 +22,12 @@ class Stopped(Exception):
     """A stop was asked for while a request waited."""
 
 
+class Leaves(Protocol):
+    """A loop over messages or windows that is under way."""
+
+    def leave(self) -> None: ...
+
+
 class Calls:
     """The way to the brokers, shared by everything that a client hands out."""
 
@@ -30,6 +36,7 @@ class Calls:
         self._token = addresses.check_token(token)
         self.timeout = timeout
         self.closed = False
+        self.loops: set[Leaves] = set()  # to end before the connections are closed
 
     @property
     def used(self) -> bool:
@@ -150,13 +157,13 @@ class Calls:
             return answer, False
         except OSError as error:  # TimeoutError is one
             settled = True
+            if connection is not None:
+                connection.close()
             if stop is not None and stop.is_set():
                 self._brokers.given_up(broker)
                 raise Stopped from None
             self._brokers.failed(broker, time.monotonic())
             failures[broker.address.url] = _cause(error)
-            if connection is not None:
-                connection.close()
             return None, not sent
         finally:
             if not settled:  # cancelled, or the answer was no answer

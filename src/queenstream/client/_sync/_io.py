@@ -30,6 +30,7 @@ class Connection:
     def __init__(self, opened: socket.socket) -> None:
         self._parser = Parser()
         self._socket: socket.socket | None = opened
+        self._hung_up = False
 
     @classmethod
     def connect(cls, address: Address, timeout: float) -> Connection:
@@ -48,17 +49,16 @@ class Connection:
     @property
     def open(self) -> bool:
         """Whether it can be used: no side has closed it. An idle one has nothing to read."""
-        if self._socket is None:
+        if self._socket is None or self._hung_up:
             return False
-        try:
-            return not select.select([self._socket], [], [], 0)[0]
-        except (OSError, ValueError):
-            return False
+        poll = select.poll()  # select() takes no descriptor above 1023
+        poll.register(self._socket, select.POLLIN)
+        return not poll.poll(0)
 
     def exchange(self, request: bytes, timeout: float) -> Answer:
         """Send a request and wait for its answer; it fails with ``OSError``."""
         opened = self._socket
-        if opened is None:
+        if opened is None or self._hung_up:
             raise ConnectionResetError("the connection was closed")
         ends = time.monotonic() + timeout
         opened.settimeout(timeout)
@@ -78,6 +78,7 @@ class Connection:
     def hang_up(self) -> None:
         """Nothing more will be asked: the broker ends a long poll, unless its answer is on the way."""
         opened = self._socket
+        self._hung_up = True
         if opened is not None:
             how = socket.SHUT_RDWR if isinstance(opened, ssl.SSLSocket) else socket.SHUT_WR
             with contextlib.suppress(OSError):
@@ -87,6 +88,10 @@ class Connection:
         opened, self._socket = self._socket, None
         if opened is not None:
             opened.close()
+
+    def abandon(self) -> None:
+        """In a fork: it is the parent's, who goes on with it; only our copy of the descriptor is closed."""
+        self.close()
 
 
 class Event:
@@ -201,12 +206,22 @@ def sleep(seconds: float) -> None:
     time.sleep(seconds)
 
 
+_ASYNC = "the handler is an async function; use AsyncQueen, or make it a plain one"
+
+
+def handler(given: Callable[..., T]) -> Callable[..., T]:
+    """A user's function, which must be a plain one."""
+    if inspect.iscoroutinefunction(given):
+        raise ConfigError(_ASYNC)
+    return given
+
+
 def call(handler: Callable[..., T], *arguments: Any) -> T:
     """Call a user's function."""
     result = handler(*arguments)
-    if inspect.iscoroutine(result):
+    if inspect.iscoroutine(result):  # of a function that does not look like one
         result.close()
-        raise ConfigError("the handler is an async function; use AsyncQueen, or make it a plain one")
+        raise ConfigError(_ASYNC)
     return result
 
 

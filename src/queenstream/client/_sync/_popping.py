@@ -65,16 +65,17 @@ def _typed(codec: Codec[T], messages: Messages[Any]) -> Messages[T]:
         try:
             message.data = codec.decode(message.data)
         except PayloadInvalid as error:
-            if codec.on_invalid == "raise":
-                _give_back(messages, message, error)
+            try:
+                _invalid(codec, message, error)
+            except Exception as raised:
+                _give_back(messages, message, raised)
                 raise
-            _invalid(codec, message, error)
         else:
             good.append(message)
     return good
 
 
-def _give_back(messages: Messages[Any], bad: Message[Any], error: PayloadInvalid) -> None:
+def _give_back(messages: Messages[Any], bad: Message[Any], error: Exception) -> None:
     """Before the error is raised: the bad one counts a try, the others come again."""
     if not bad._settled:
         settle(bad._lease.calls, [bad], "failed", error)
@@ -82,6 +83,8 @@ def _give_back(messages: Messages[Any], bad: Message[Any], error: PayloadInvalid
 
 
 def _invalid(codec: Codec[Any], message: Message[Any], error: PayloadInvalid) -> None:
+    if codec.on_invalid == "raise":
+        raise error
     about = f"message {message.transaction_id} of {message.queue}"
     message.data = decoded(bytes(message.data), Any)
     if callable(codec.on_invalid):

@@ -9,6 +9,7 @@ from typing import Any
 from queenstream.client._base.answers import Interval
 from queenstream.client._base.answers_system import (
     BrokerState,
+    DatabaseUrl,
     GroupLag,
     Health,
     Liveness,
@@ -73,6 +74,14 @@ class SystemAdmin:
     def refresh_stats(self) -> None:
         """Store what was counted and read the gauges, now rather than in a few seconds."""
         self._calls.call("POST", path_of("api", "v1", "stats", "refresh"), type=Refreshed)
+
+    def database_url(self) -> str:
+        """Where the broker's embedded PostgreSQL is, for programs on its machine; otherwise ``NotFound``.
+
+        >>> queen.admin.database_url()  # doctest: +SKIP
+        'postgresql://postgres@/queen?host=/var/lib/queenstream/data/socket&port=5432'
+        """
+        return self._calls.call("GET", path_of(*_SYSTEM, "database"), type=DatabaseUrl).url
 
     # Maintenance: of all brokers
 

@@ -150,7 +150,12 @@ class Queen:
         return Admin(self._calls)
 
     def close(self) -> None:
-        """Close the connections. Consumers and producers end first, each on its own."""
+        """End loops over messages and windows, and close the connections.
+
+        Consumers and producers end before, each on its own.
+        """
+        for loop in list(self._calls.loops):
+            loop.leave()
         self._calls.close()
 
     def __enter__(self) -> Self:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -17,14 +17,11 @@ from queenstream.client._base.settings import POLL_SECONDS, Settings
 from queenstream.client._sync import _io
 from queenstream.client._sync._calls import Calls, Stopped
 from queenstream.client._sync._popping import pop
-from queenstream.client._sync.message import Message, Messages, settle
+from queenstream.client._sync.message import Message, Messages
 from queenstream.client._sync.renewing import Renewer
-from queenstream.errors import BrokerUnreachable, QueenstreamError, ServerFailed, Unavailable
+from queenstream.client._sync.settling import AWAY, Hand, give_back, settle_surely
 
 T = TypeVar("T")
-AWAY = (BrokerUnreachable, Unavailable, ServerFailed)  # it passes: a consumer waits
-ACK_SECONDS = 0.1  # acknowledgements of single messages are sent together this often
-GIVE_BACK_SECONDS = 5.0
 log = logging.getLogger("queenstream.client")
 
 
@@ -123,7 +120,7 @@ class Consumption(Generic[T]):
         self._calls = calls
         self._codec = codec
         self._settings = settings
-        self._handler = handler
+        self._handler = _io.handler(handler)
         self._handle = self._handle_each if each else self._handle_all
         self._acks = settings.auto_ack is not False
         self._polling = Polling(settings.limit, settings.idle_seconds, settings.wait_seconds)
@@ -138,9 +135,8 @@ class Consumption(Generic[T]):
 
     def run(self, stop: _io.UserEvent | None, signals: bool) -> Consumed:
         """Until it is over."""
-        self._settings.pop_path(
-            batch=1, wait_seconds=0, auto_ack=False
-        )  # what is wrong shows before threads start
+        # What is wrong with the chain shows before anything starts.
+        self._settings.pop_path(batch=1, wait_seconds=0, auto_ack=False)
         run_workers(self._polling, self._work, self._settings.concurrency, stop, signals)
         return self.result
 
@@ -194,80 +190,40 @@ class Consumption(Generic[T]):
             with telemetry.handling(messages[0].queue, [message.trace_id for message in messages]):
                 _io.call(self._handler, messages)
         except Exception as error:  # noqa: BLE001 - the handler's: it goes to the broker
-            self._failed(messages.unsettled, error)
+            self._failed(messages[0], messages.unsettled, error)
             return
         self._count(handled=len(messages))
-        if self._acks:
-            self._done(messages.unsettled)
+        if self._acks and (left := messages.unsettled):
+            self._count(lost=settle_surely(left, "completed"))
 
     def _handle_each(self, messages: Messages[T]) -> None:
-        done: list[Message[T]] = []
-        broken: set[str] = set()  # partitions whose messages come again
-        acked_at = time.monotonic()
-        for message in messages:
-            if message.partition_id in broken:
-                message._settled = True  # with the one that failed
-                continue
+        hand = Hand(messages, acks=self._acks)
+        for message in hand:
             try:
                 with telemetry.handling(message.queue, [message.trace_id]):
                     _io.call(self._handler, message)
             except Exception as error:  # noqa: BLE001 - the handler's: it goes to the broker
-                broken.add(message.partition_id)
-                self._done(done)
-                done = []
-                self._failed([] if message._settled else [message], error)
-                continue
-            self._count(handled=1)
-            if self._acks and not message._settled:
-                done.append(message)
-            if time.monotonic() - acked_at >= ACK_SECONDS:
-                self._done(done)
-                done, acked_at = [], time.monotonic()
-        self._done(done)
+                self._failed(message, [] if message._settled else [message], error)
+            else:
+                self._count(handled=1)
+                hand.done(message)
+            if self._polling.stop.is_set():
+                break
+        hand.put_down()
+        self._count(lost=hand.lost)
 
-    def _done(self, messages: list[Message[T]]) -> None:
-        if not messages:
-            return
-        results = self._settle(messages, "completed")
-        refused = [result for result in results if not result.success]
-        if refused:
-            self._count(lost=len(refused))
-            log.warning(
-                "%d messages were handled, but their lease was over and they come again: %s",
-                len(refused),
-                refused[0].error,
-            )
-
-    def _failed(self, messages: list[Message[T]], error: Exception) -> None:
-        self._count(failed=len(messages))
+    def _failed(self, first: Message[T], messages: list[Message[T]], error: Exception) -> None:
+        """The handler raised; ``messages`` are those about which nothing was said by hand."""
+        self._count(failed=max(1, len(messages)))
+        log.warning(
+            "the handler failed at message %s of %s: %s",
+            first.transaction_id,
+            first.queue,
+            error,
+            exc_info=error,
+        )
         if messages:
-            first = messages[0]
-            log.warning(
-                "the handler failed at %d messages of %s, first %s: %s",
-                len(messages),
-                first.queue,
-                first.transaction_id,
-                error,
-                exc_info=error,
-            )
-            self._settle(messages, "failed", error)
-
-    def _settle(self, messages: list[Message[T]], status: Any, error: Any = "") -> list[Any]:
-        """Acknowledge, for as long as the lease can last: after that the broker has taken it back."""
-        ends = time.monotonic() + messages[0]._lease.seconds
-        failures = 0
-        while True:
-            try:
-                return settle(self._calls, messages, status, error)
-            except AWAY as away:
-                failures += 1
-                if time.monotonic() > ends:
-                    self._count(lost=len(messages))
-                    log.warning(
-                        "%d messages could not be acknowledged and come again: %s", len(messages), away
-                    )
-                    return []
-                _io.sleep(backoff(failures))
+            settle_surely(messages, "failed", error)
 
 
 def run_workers(
@@ -305,59 +261,3 @@ def run_workers(
             ended.set()
             polling.stop.set()
             polling.renewer.end()
-
-
-def give_back(calls: Calls, messages: Messages[Any]) -> None:
-    """What nobody will handle now comes again at once; if that cannot be said, when the lease ends."""
-    left = messages.unsettled
-    if left:
-        try:
-            settle(calls, left, "retry", timeout=GIVE_BACK_SECONDS)
-        except QueenstreamError as error:
-            log.warning("%d messages come again when their lease ends: %s", len(left), error)
-
-
-def each_message(calls: Calls, codec: Codec[T], settings: Settings) -> Iterator[Message[T]]:
-    """What ``queue.messages()`` gives."""
-    polling = Polling(settings.limit, settings.idle_seconds, settings.wait_seconds)
-    settings.pop_path(batch=1, wait_seconds=0, auto_ack=False)
-    crew = _io.Crew()
-    crew.start(polling.renewer.run)
-    messages: Messages[T] = Messages()
-    failures = 0
-    try:
-        while asked := polling.room(settings.batch):
-            try:
-                messages = pop(
-                    calls, codec, settings, batch=asked, wait_seconds=polling.wait_seconds, auto_ack=False
-                )
-            except AWAY as error:
-                failures += 1
-                polling.got(asked, 0)
-                polling.away(error, failures)
-                continue
-            failures = 0
-            polling.got(asked, len(messages))
-            if not messages:
-                polling.nothing()
-                continue
-            lease = messages[0]._lease
-            polling.renewer.add(lease)
-            acked_at = time.monotonic()
-            done: list[Message[T]] = []
-            for message in messages:
-                yield message
-                if settings.auto_ack is not False and not message._settled:
-                    done.append(message)
-                if time.monotonic() - acked_at >= ACK_SECONDS and done:
-                    settle(calls, done, "completed")
-                    done, acked_at = [], time.monotonic()
-            if done:
-                settle(calls, done, "completed")
-            polling.renewer.remove(lease)
-            polling.done()
-    finally:
-        polling.renewer.end()
-        if settings.auto_ack is not False:
-            give_back(calls, messages)
-        crew.join()

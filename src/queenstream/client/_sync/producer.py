@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 import warnings
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -24,11 +25,12 @@ from queenstream.client._base.requests import decoded, path_of
 from queenstream.client._base.settings import Settings
 from queenstream.client._base.wire import PushBody, PushItem, PushResult
 from queenstream.client._sync import _io
-from queenstream.client._sync._calls import Calls
+from queenstream.client._sync._calls import Calls, Stopped
 from queenstream.errors import (
     BrokerUnreachable,
     BufferFull,
     ClientClosed,
+    InvalidRequest,
     NotFound,
     PayloadInvalid,
     QueenstreamError,
@@ -91,6 +93,13 @@ class _Lane:
         self.pending: deque[tuple[PushItem, Pushed, float]] = deque()  # and when it came
         self.wake = _io.Event()
         self.started = False
+        self.entered = 0  # how many messages came so far: the number of the last one
+        self.sending: int | None = None  # the number of the first of those under way
+
+    def is_past(self, number: int) -> bool:
+        """Whether no message up to that number is left: each is answered, or was dropped."""
+        waits = self.entered - len(self.pending) < number
+        return not waits and (self.sending is None or self.sending > number)
 
 
 class Producer(Generic[T]):
@@ -128,21 +137,22 @@ class Producer(Generic[T]):
         self._crew = _io.Crew()
         self._space = _io.Event()
         self._space.set()
-        self._empty = _io.Event()
-        self._empty.set()
+        self._moved = _io.Event()  # some are answered, or dropped
+        self._stop = _io.Stop()  # what is under way is given up
         self._pressed = False
         self._flushing = 0
         self._closing = False
         self._closed = False
         self._error: Exception | None = None  # of a message that nobody asked about
         self.stats = BufferStats()
+        # Not __del__: the lanes' work holds on to the producer, perhaps to the end of the program.
+        self._guard = weakref.finalize(self, _left_open, self._name, self.stats)
 
     # Taking messages
 
     def push(self, payload: T, *, partition: str | None = None, transaction_id: str | None = None) -> Pushed:
         """Take one message. It waits only when ``block`` says so; the result can be waited for, or not."""
-        if self._closing:
-            raise ClientClosed("the producer was closed; make a new one")
+        self._check_open()
         if not self._prepared:
             self._prepare()
         value: Any = self._codec.check(payload)
@@ -164,12 +174,13 @@ class Producer(Generic[T]):
         if self.stats.pending >= self._plan.backpressure.threshold and not self._make_room(pushed):
             return pushed
         with self._mutex:
+            self._check_open()  # here it is sure: what is taken now, close will wait for
             lane.pending.append((item, pushed, time.monotonic() if self._plan.flush_seconds else 0.0))
+            lane.entered += 1
             self.stats.accepted += 1
             self.stats.pending += 1
             if queue is not self._name:
                 self.stats.rejected += 1
-            self._empty.clear()
             wake = len(lane.pending) == 1 or len(lane.pending) == self._plan.batch_size
             start = not lane.started
             lane.started = True
@@ -178,6 +189,10 @@ class Producer(Generic[T]):
         elif wake:
             lane.wake.set()
         return pushed
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise ClientClosed("the producer was closed; make a new one")
 
     def _make_room(self, pushed: Pushed) -> bool:
         """The threshold is reached: what the strategy says. False: the new message is given up."""
@@ -189,7 +204,7 @@ class Producer(Generic[T]):
                 "push more slowly, raise the threshold, or use another backpressure strategy"
             )
         if pressure.strategy == "block":
-            while self.stats.pending >= pressure.threshold and not self._closed:
+            while self.stats.pending >= pressure.threshold and not self._closing:
                 self._space.clear()
                 if self.stats.pending >= pressure.threshold:
                     self._space.wait(1.0)
@@ -205,7 +220,8 @@ class Producer(Generic[T]):
                 dropped = pushed
             dropped._finish(None, BufferFull("dropped: more came than could be pushed"))
             self.stats.dropped += 1
-            return dropped is not pushed
+        self._moved.set()
+        return dropped is not pushed
 
     def _press(self, on: bool) -> None:
         if self._pressed == on:
@@ -254,11 +270,14 @@ class Producer(Generic[T]):
                     lane.wake.wait(due)
                     continue
             self._send(self._taken(lane))
+            lane.sending = None
+            self._moved.set()
 
     def _taken(self, lane: _Lane) -> list[tuple[PushItem, Pushed, float]]:
         taken: list[tuple[PushItem, Pushed, float]] = []
         size = 0
         with self._mutex:
+            lane.sending = lane.entered - len(lane.pending) + 1
             while lane.pending and len(taken) < self._plan.batch_size and size < MOST_BYTES:
                 taken.append(lane.pending.popleft())
                 size += len(memoryview(taken[-1][0].payload))
@@ -270,11 +289,16 @@ class Producer(Generic[T]):
         body = encode(PushBody([item for item, _, _ in batch]))
         failures = 0
         while True:
+            if self._closed:  # close has waited long enough
+                self._failed(batch, BrokerUnreachable("the producer was closed before a broker answered"))
+                return
             try:
-                answer = self._calls.send("POST", "/api/v1/push", body)
+                answer = self._calls.send("POST", "/api/v1/push", body, stop=self._stop)
                 self._stored(batch, decoded(answer.body, _RESULTS))
                 return
-            except TooLarge as error:
+            except Stopped:
+                continue
+            except (TooLarge, InvalidRequest) as error:  # perhaps of one: the others go on
                 if len(batch) == 1:
                     self._failed(batch, error)
                     return
@@ -284,11 +308,8 @@ class Producer(Generic[T]):
                 return
             except AGAIN as error:
                 failures += 1
-                if self._closed:  # close has waited long enough
-                    self._failed(batch, error)
-                    return
                 log.warning("%d buffered messages of %s are tried again: %s", len(batch), self._name, error)
-                _io.sleep(backoff(failures))
+                self._stop.wait(backoff(failures))
             except QueenstreamError as error:
                 self._failed(batch, error)
                 return
@@ -315,8 +336,6 @@ class Producer(Generic[T]):
             self.stats.batches += 1
             self.stats.pending -= len(batch)
             pending = self.stats.pending
-            if pending == 0:
-                self._empty.set()
         threshold = self._plan.backpressure.threshold
         if pending < threshold:
             self._space.set()
@@ -327,17 +346,27 @@ class Producer(Generic[T]):
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything taken so far is stored; an error if something could not be."""
-        self._flushing += 1
+        with self._mutex:
+            wanted = [(lane, lane.entered) for lane in self._lanes]
+            self._flushing += 1
+        ends = None if timeout is None else time.monotonic() + timeout
         try:
-            for lane in self._lanes:
+            for lane, _ in wanted:
                 lane.wake.set()
-            if not self._empty.wait(timeout):
-                raise BrokerUnreachable(
-                    f"{self.stats.pending} buffered messages are not stored after {timeout:g} s; "
-                    "they are tried further"
-                )
+            while True:
+                self._moved.clear()
+                if all(lane.is_past(number) for lane, number in wanted):
+                    break
+                left = None if ends is None else ends - time.monotonic()
+                if left is not None and left <= 0:
+                    raise BrokerUnreachable(
+                        f"{self.stats.pending} buffered messages are not stored after {timeout:g} s; "
+                        "they are tried further"
+                    )
+                self._moved.wait(left)
         finally:
-            self._flushing -= 1
+            with self._mutex:
+                self._flushing -= 1
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -349,12 +378,15 @@ class Producer(Generic[T]):
         """
         if self._closed:
             return
-        self._closing = True
+        with self._mutex:
+            self._closing = True
+        self._space.set()
         try:
             self.flush(self._calls.timeout if timeout is None else timeout)
         finally:
             self._closed = True
-            self._space.set()
+            self._guard.detach()
+            self._stop.set()
             for lane in self._lanes:
                 lane.wake.set()
             self._crew.join()
@@ -367,14 +399,16 @@ class Producer(Generic[T]):
     ) -> None:
         self.close()
 
-    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        if getattr(self, "stats", None) is not None and self.stats.accepted and not self._closed:
-            warn(
-                f"a producer of {self._name} was not closed: {self.stats.pending} messages may be lost; "
-                "use it in a with block",
-                ResourceWarning,
-                stacklevel=2,
-            )
+
+def _left_open(name: str, stats: BufferStats) -> None:
+    """A producer is gone, or the program ends, and nobody has closed it."""
+    if stats.accepted:
+        warnings.warn(
+            f"a producer of {name} was not closed: {stats.pending} messages may be lost; "
+            "use it in a with block",
+            ResourceWarning,
+            stacklevel=2,
+        )
 
 
 def _partitioner(

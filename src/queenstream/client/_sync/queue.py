@@ -30,7 +30,8 @@ from queenstream.client._base.wire import PushBody, PushItem, PushResult
 from queenstream.client._sync import _io
 from queenstream.client._sync._calls import Calls
 from queenstream.client._sync._popping import pop
-from queenstream.client._sync.consuming import Consumed, Consumption, each_message
+from queenstream.client._sync.consuming import Consumed, Consumption
+from queenstream.client._sync.looping import each_message
 from queenstream.client._sync.message import Message, Messages
 from queenstream.client._sync.producer import Producer
 from queenstream.errors import ConfigError
@@ -283,7 +284,7 @@ class QueueBase(Generic[T]):
         >>> for message in queen.queue("orders").batch(100).messages():  # doctest: +SKIP
         ...     print(message.data)
         """
-        yield from each_message(self._calls, self._codec, self._settings)
+        return each_message(self._calls, self._codec, self._settings)
 
 
 class Queue(QueueBase[T]):

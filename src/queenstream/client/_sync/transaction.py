@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from queenstream.client._base import telemetry
 from queenstream.client._base.ids import new_ids
 from queenstream.client._base.payloads import encode
 from queenstream.client._base.requests import decoded
@@ -18,7 +19,7 @@ from queenstream.client._base.wire import (
     TransactionResult,
 )
 from queenstream.client._sync._calls import Calls
-from queenstream.client._sync.message import Message
+from queenstream.client._sync.message import AGAIN, Message, say_first
 from queenstream.errors import ConfigError, TransactionFailed
 
 Operation = PushOperation | AckOperation
@@ -39,7 +40,7 @@ class Transaction:
         self,
         calls: Calls,
         operations: tuple[Operation, ...] = (),
-        messages: tuple[Message[Any], ...] = (),
+        messages: tuple[tuple[Message[Any], AckStatus], ...] = (),
     ) -> None:
         self._calls = calls
         self._operations = operations
@@ -57,7 +58,8 @@ class Transaction:
             AckOperation(m.transaction_id, m.partition_id, status, m.lease_id, error, m.consumer_group)
             for m in wanted
         )
-        return Transaction(self._calls, self._operations + acks, self._messages + wanted)
+        said = tuple((message, status) for message in wanted)
+        return Transaction(self._calls, self._operations + acks, self._messages + said)
 
     def queue(self, name: str) -> TransactionQueue:
         """The queue that the next ``push`` goes to."""
@@ -72,12 +74,14 @@ class Transaction:
         if not self._operations:
             raise ConfigError("the transaction is empty; add .ack(message) or .queue(name).push([…])")
         body = encode(TransactionBody(list(self._operations)))
+        say_first(self._calls, [message for message, _ in self._messages])
         answer = self._calls.send("POST", "/api/v1/transaction", body)
         result: TransactionResult = decoded(answer.body, TransactionResult)
         if not result.success:
             raise TransactionFailed(f"nothing of the transaction was done: {result.error}")
-        for message in self._messages:
+        for message, status in self._messages:
             message._settled = True
+            message._again = status in AGAIN
         return result
 
 
@@ -99,8 +103,10 @@ class TransactionQueue:
         ids = new_ids(len(payloads)) if transaction_ids is None else list(transaction_ids)
         if len(ids) != len(payloads):
             raise ConfigError(f"{len(payloads)} messages and {len(ids)} transaction_ids; give one for each")
+        trace = telemetry.context() if telemetry.available() else None
         items = [
-            PushItem(self._name, one, self._partition, id) for one, id in zip(payloads, ids, strict=True)
+            PushItem(self._name, one, self._partition, id, trace)
+            for one, id in zip(payloads, ids, strict=True)
         ]
         before = self._transaction
         operations = (*before._operations, *([PushOperation(items)] if items else []))

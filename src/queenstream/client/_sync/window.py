@@ -20,7 +20,9 @@ from queenstream.client._base.settings import Duration, at_least, seconds
 from queenstream.client._base.window import BaseWindow, WindowMessage
 from queenstream.client._sync import _io
 from queenstream.client._sync._calls import Calls, Stopped
-from queenstream.client._sync.consuming import AWAY, GIVE_BACK_SECONDS, Consumed, Polling, run_workers
+from queenstream.client._sync.consuming import Consumed, Polling, run_workers
+from queenstream.client._sync.looping import Loop
+from queenstream.client._sync.settling import AWAY, GIVE_BACK_SECONDS
 from queenstream.errors import InvalidRequest, LeaseLost, NotFound, PayloadInvalid, QueenstreamError
 
 T = TypeVar("T")
@@ -192,10 +194,14 @@ class Consumer(Generic[T]):
         ...     print(window.key, len(window.messages))
         """
         polling = _polling(limit, idle_timeout)
-        crew = _io.Crew()
-        crew.start(polling.renewer.run)
         window: Window[T] | None = None
         failures = 0
+
+        def put_down() -> None:
+            if window is not None:
+                _give_back(window)
+
+        loop = Loop(self._calls, polling, put_down)
         try:
             while polling.room(1):
                 try:
@@ -213,14 +219,11 @@ class Consumer(Generic[T]):
                 polling.renewer.add(window)
                 yield window
                 if not window.settled:
-                    window.ack()
+                    _ack_surely(window)
                 polling.renewer.remove(window)
                 polling.done()
         finally:
-            polling.renewer.end()
-            if window is not None:
-                _give_back(window)
-            crew.join()
+            loop.leave()
 
 
 def _polling(limit: int | None, idle_timeout: Duration | None) -> Polling:
@@ -239,7 +242,7 @@ class _Processing(Generic[T]):
         idle_timeout: Duration | None,
     ) -> None:
         self._consumer = consumer
-        self._handler = handler
+        self._handler = _io.handler(handler)
         self._lock = threading.Lock()
         self.polling = _polling(limit, idle_timeout)
         self.result = Consumed()
@@ -259,6 +262,12 @@ class _Processing(Generic[T]):
                 window = self._consumer._poll(polling.wait_seconds, polling.stop)
             except Stopped:
                 return
+            except PayloadInvalid as error:  # the window has failed with it
+                log.warning("a window of %s failed: %s", self._consumer._stream, error)
+                self._count(failed=1)
+                polling.got(1, 1)
+                polling.done()
+                continue
             except AWAY as error:
                 failures += 1
                 polling.got(1, 0)
@@ -286,34 +295,35 @@ class _Processing(Generic[T]):
                 log.warning("the handler failed at %r: %s", window, error, exc_info=error)
                 self._count(failed=1)
                 if not window.settled:
-                    self._ack(window, False, error)
+                    self._count(lost=not _ack_surely(window, error))
                 return
             self._count(handled=1)
             if not window.settled:
-                self._ack(window, True, "")
+                self._count(lost=not _ack_surely(window))
         finally:
             self.polling.renewer.remove(window)
             _give_back(window)
 
-    def _ack(self, window: Window[T], success: bool, error: str | Exception) -> None:
-        """Acknowledge, for as long as the lease can last: after that the broker has taken it back."""
-        ends = time.monotonic() + window.seconds
-        failures = 0
-        while True:
-            try:
-                window.ack(success, error)
-                return
-            except LeaseLost as lost:
-                log.warning("%r was handled, but its lease was over and it comes again: %s", window, lost)
+
+def _ack_surely(window: Window[Any], error: Exception | None = None) -> bool:
+    """Try for as long as the lease can last: after that the broker has taken it. Whether it was in time."""
+    ends = time.monotonic() + window.seconds
+    failures = 0
+    while True:
+        try:
+            window.ack(error is None, error or "")
+            return True
+        except LeaseLost as lost:
+            log.warning("%r was handled, but its lease was over and it comes again: %s", window, lost)
+            break
+        except AWAY as away:
+            failures += 1
+            if time.monotonic() > ends:
+                log.warning("%r could not be acknowledged and comes again: %s", window, away)
                 break
-            except AWAY as away:
-                failures += 1
-                if time.monotonic() > ends:
-                    log.warning("%r could not be acknowledged and comes again: %s", window, away)
-                    break
-                _io.sleep(backoff(failures))
-        window.settled = True
-        self._count(lost=1)
+            _io.sleep(backoff(failures))
+    window.settled = True
+    return False
 
 
 def _give_back(window: Window[Any]) -> None:

@@ -1,0 +1,111 @@
+# Generated from _async/settling.py by `python tools/async_to_sync.py`: change that file, not this one.
+"""Saying what became of messages: patiently, several together, and never past one that comes again."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
+
+from queenstream.client._base.brokers import backoff
+from queenstream.client._base.wire import AckStatus
+from queenstream.client._sync import _io
+from queenstream.client._sync._calls import Calls
+from queenstream.client._sync.message import Message, Messages, settle
+from queenstream.errors import BrokerUnreachable, QueenstreamError, ServerFailed, Unavailable
+
+T = TypeVar("T")
+AWAY = (BrokerUnreachable, Unavailable, ServerFailed)  # it passes: a consumer waits
+ACK_SECONDS = 0.1  # acknowledgements of single messages are sent together this often
+GIVE_BACK_SECONDS = 5.0
+log = logging.getLogger("queenstream.client")
+
+
+def settle_surely(messages: list[Message[Any]], status: AckStatus, error: str | BaseException = "") -> int:
+    """Try for as long as the lease can last: after that the broker has taken it. How many were too late."""
+    lease = messages[0]._lease
+    ends = time.monotonic() + lease.seconds
+    failures = 0
+    while True:
+        try:
+            results = settle(lease.calls, messages, status, error)
+            break
+        except AWAY as away:
+            failures += 1
+            if time.monotonic() > ends:
+                for message in messages:
+                    message._settled = message._again = True
+                log.warning("%d messages could not be acknowledged and come again: %s", len(messages), away)
+                return len(messages)
+            _io.sleep(backoff(failures))
+    refused = [result for result in results if not result.success]
+    if refused:
+        log.warning(
+            "the lease of %d messages was over and they come again: %s", len(refused), refused[0].error
+        )
+    return len(refused)
+
+
+def give_back(calls: Calls, messages: Messages[Any]) -> None:
+    """What nobody will handle now comes again at once; if that cannot be said, when the lease ends."""
+    if not messages:
+        return
+    lease = messages[0]._lease
+    done, lease.done = lease.done, []
+    try:
+        if done:
+            settle(calls, done, "completed", timeout=GIVE_BACK_SECONDS)
+        if left := messages.unsettled:
+            settle(calls, left, "retry", timeout=GIVE_BACK_SECONDS)
+    except QueenstreamError as error:
+        log.warning("messages come again when their lease ends: %s", error)
+
+
+class Hand(Generic[T]):
+    """The messages of one pop, taken one by one.
+
+    Those behind one that comes again, in its partition, are left out: they come again with it. So are all
+    once the lease is lost. Acknowledgements are put together.
+    """
+
+    def __init__(self, messages: Messages[T], *, acks: bool) -> None:
+        self._messages = messages
+        self._acks = acks
+        self._lease = messages[0]._lease
+        self._broken: set[str] = set()  # partitions
+        self._taken = 0
+        self._acked_at = time.monotonic()
+        self.lost = 0  # how many come again though they were handled, or before they could be
+
+    def __iter__(self) -> Iterator[Message[T]]:
+        for message in self._messages:
+            self._taken += 1
+            if self._lease.lost:
+                message._settled = True
+                self.lost += 1
+            elif message.partition_id in self._broken:
+                message._settled = True
+            else:
+                yield message
+                if message._again:
+                    self._broken.add(message.partition_id)
+
+    def done(self, message: Message[T]) -> None:
+        """It is handled: that is said by now and then, with others, unless it was said by hand."""
+        if self._acks and not message._settled:
+            self._lease.done.append(message)
+        if time.monotonic() - self._acked_at >= ACK_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Say it now."""
+        done, self._lease.done = self._lease.done, []
+        if done:
+            self.lost += settle_surely(done, "completed")
+        self._acked_at = time.monotonic()
+
+    def put_down(self) -> None:
+        """Nobody takes the rest."""
+        self.flush()
+        give_back(self._lease.calls, Messages(self._messages[self._taken :]))
