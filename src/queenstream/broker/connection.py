@@ -355,6 +355,7 @@ class Connection(asyncio.Protocol):
         self._held_bytes -= len(request.body)  # from here on the task answers for them
         self._server.requests_in_flight += 1
         request.answer = self._finish
+        request.transport = self._transport
         work = self._server.handle(request)
         if work is None:
             return  # answered, or it will be

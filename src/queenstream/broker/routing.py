@@ -14,8 +14,10 @@ and for ``/openapi.json``. Handlers take a ``Call`` and return a ``Response``::
 from __future__ import annotations
 
 import enum
+from asyncio import BaseTransport
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -41,7 +43,9 @@ class Role(enum.IntEnum):
 class Request:
     """One HTTP request, as the protocol hands it over."""
 
-    __slots__ = ("answer", "body", "gone", "headers", "method", "on_gone", "path", "query", "subject")
+    __slots__ = (
+        "answer", "body", "gone", "headers", "method", "on_gone", "path", "query", "subject", "transport",
+    )  # fmt: skip
 
     def __init__(self, method: str, path: str, query: str, headers: dict[bytes, bytes], body: bytes) -> None:
         self.method = method
@@ -53,6 +57,15 @@ class Request:
         self.gone = False  # the client has closed the connection
         self.on_gone: Callable[[], None] | None = None  # called once, when ``gone`` becomes true
         self.answer: Callable[[Request, Response], None]  # for a handler that returns no coroutine
+        self.transport: BaseTransport  # what it came through
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it comes from this machine, and not for somebody else through a proxy that runs here."""
+        if b"x-forwarded-for" in self.headers or b"forwarded" in self.headers:
+            return False
+        peer = self.transport.get_extra_info("peername")
+        return bool(peer) and ip_address(peer[0].partition("%")[0]).is_loopback
 
 
 class Response:

@@ -124,6 +124,15 @@ class Maintenance(Struct, rename="camel"):
     message: str
 
 
+# The database
+
+
+class DatabaseUrl(Struct):
+    """Where the embedded server is; it has no password, only who may use its socket can use it."""
+
+    url: str
+
+
 # Analytics
 
 

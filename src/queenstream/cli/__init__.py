@@ -17,6 +17,7 @@ from queenstream.cli import (
     doctor,
     exits,
     group,
+    pipeline,
     pop,
     push,
     queue,
@@ -60,6 +61,7 @@ app.add_typer(trace.app, name="trace")
 app.add_typer(queue.app, name="queue")
 app.add_typer(group.app, name="group")
 app.add_typer(stream.app, name="stream")
+app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(config.app, name="config")
 
 

@@ -16,6 +16,7 @@ from queenstream.broker.wire import ErrorBody
 from queenstream.broker.wire_system import (
     BrokerState,
     Counts,
+    DatabaseUrl,
     GroupLag,
     Health,
     Liveness,
@@ -39,7 +40,7 @@ from queenstream.broker.wire_system import (
     WorkerMetrics,
     XminHolder,
 )
-from queenstream.errors import InvalidRequest
+from queenstream.errors import InvalidRequest, NotFound
 
 routes = Routes("system")
 
@@ -117,6 +118,20 @@ async def refresh_stats(call: Call) -> Response:
     await call.broker.background.flush()
     await call.broker.gauges.refresh()
     return reply(Refreshed(True))
+
+
+# The database
+
+
+@routes.get("/api/v1/system/database", role=Role.ADMIN, answers={200: DatabaseUrl, 404: ErrorBody})
+async def database_url(call: Call) -> Response:
+    """Where the embedded PostgreSQL is, for programs on the same machine that read it directly (Spark)."""
+    if call.broker.settings.pg is not None or not call.request.is_local:
+        raise NotFound(
+            "only the address of an embedded PostgreSQL is told, and only on its own machine; "
+            "give the same --pg URL to Spark as option pg"
+        )
+    return reply(DatabaseUrl(call.broker.database.url))
 
 
 # Maintenance
