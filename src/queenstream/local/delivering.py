@@ -1,0 +1,85 @@
+"""How rows reach the sinks, under the id of their epoch; what a sink refuses is an error of its step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from queenstream.connectors import Context, Writer, writer_for
+from queenstream.local.engine import Engine, Outputs
+from queenstream.local.failures import StepFailed
+from queenstream.pipeline.endpoints import Sink
+from queenstream.pipeline.nodes import Write
+from queenstream.pipeline.planning import Plan
+
+
+def sinks_of(plan: Plan) -> dict[str, Sink]:
+    """All that a run writes to, by name: the plan's sinks, and where its dead letters go."""
+    letters = {_letters_name(sink): sink for sink in plan.dead_letters}
+    return {**{write.name: write.sink for write in plan.sinks}, **letters}
+
+
+def outbox_of(plan: Plan, outputs: Outputs) -> dict[str, list[Any]]:
+    """An epoch's rows by the names of ``sinks_of``."""
+    letters = {
+        _letters_name(sink): outputs.dead_letters[sink.address]
+        for sink in plan.dead_letters
+        if sink.address in outputs.dead_letters
+    }
+    return {**outputs.rows, **letters}
+
+
+def _letters_name(sink: Sink) -> str:
+    return f"dead-letters:{':'.join(sink.address)}"
+
+
+class Deliverer:
+    """The writers of a run."""
+
+    def __init__(self, engine: Engine, context: Callable[[str], Context]) -> None:
+        self._engine = engine
+        self._writes: dict[str, Write] = {write.name: write for write in engine.plan.sinks}
+        self._writers: dict[str, Writer] = {
+            name: writer_for(sink, context(name)) for name, sink in sinks_of(engine.plan).items()
+        }
+
+    async def open(self) -> None:
+        """Connect to all sinks."""
+        for writer in self._writers.values():
+            await writer.open()
+
+    async def deliver(self, epoch: str, outbox: Mapping[str, Sequence[Any]]) -> None:
+        """Write an epoch's rows; when it returns, they are in the sinks, or their steps' policies have them.
+
+        Rows for sinks that the plan has no longer are nobody's.
+        """
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for name, rows in outbox.items():
+                    if rows and name in self._writers:
+                        tasks.create_task(self._write(name, epoch, rows))
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+
+    async def _write(self, name: str, epoch: str, rows: Sequence[Any]) -> None:
+        refused = await self._writers[name].write(epoch, rows)
+        if not refused:
+            return
+        write = self._writes.get(name)
+        if write is None:
+            raise StepFailed(
+                f"{name} refused a dead letter: {refused[0][1]}; mend the sink and start again"
+            ) from refused[0][1]
+        attempt = 1
+        while refused and attempt <= write.policy.max_retries:
+            await asyncio.sleep(write.policy.pause(attempt).total_seconds())
+            rows = [rows[index] for index, _ in refused]
+            refused = await self._writers[name].write(f"{epoch}-{attempt}", rows)
+            attempt += 1
+        for index, error in refused:
+            self._engine.refused(name, rows[index], error, attempt)
+
+    async def close(self) -> None:
+        """Let go of all sinks."""
+        await asyncio.gather(*(writer.close() for writer in self._writers.values()), return_exceptions=True)

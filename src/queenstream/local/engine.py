@@ -1,0 +1,249 @@
+"""The engine: a batch from each source goes in, rows for each sink come out. No I/O, no threads, no clock.
+
+Time moves at the end of a batch: a record is late only by what the batches before it have shown. Then what
+is due comes (windows, timers, records that found no partner), and flows on in the same batch.
+
+    engine = Engine(plan)
+    outputs = await engine.process({"memory": Batch([{"user": "a", "at": 1000}])})
+    outputs.rows["function:print"]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from queenstream.batches import Batch
+from queenstream.local._snapshots import StateKey
+from queenstream.local.compile import compile_plan
+from queenstream.local.failures import Address, Counts, Surroundings
+from queenstream.local.operators.base import FOREVER, Changes, Keeper, Operator, nothing, together
+from queenstream.local.operators.stateless import (
+    EventTimeOperator,
+    LateOperator,
+    ReadOperator,
+    WriteOperator,
+)
+from queenstream.pipeline.planning import Plan
+
+
+@dataclass(slots=True)
+class Outputs:
+    """What is to be written: rows by the name of the step that writes, dead letters by their sink."""
+
+    rows: dict[str, list[Any]] = field(default_factory=dict)
+    dead_letters: dict[Address, list[dict[str, Any]]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.rows.values())) + sum(map(len, self.dead_letters.values()))
+
+    def add(self, other: Outputs) -> None:
+        """Put another's after this one's."""
+        for name, rows in other.rows.items():
+            self.rows[name] = [*self.rows[name], *rows] if name in self.rows else rows
+        for address, letters in other.dead_letters.items():
+            self.dead_letters.setdefault(address, []).extend(letters)
+
+
+class Mark(NamedTuple):
+    """How far event time has come at a place of the plan. ``idle``: it holds nobody back."""
+
+    time: int | None
+    idle: bool
+
+
+@contextmanager
+def _without_collecting(operator: Operator[Any]) -> Iterator[None]:
+    """A batch makes many objects that live on; to look for cycles among them meanwhile costs a third.
+
+    Not while an operator may wait: others are at work then.
+    """
+    was_on = gc.isenabled() and not operator.may_wait
+    if not was_on:
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+class Engine:
+    """A plan at work.
+
+    ``tracking``: changes of state are written down, for a checkpoint. ``now`` is for dead letters, ``sleep``
+    for the pauses between tries.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        tracking: bool = False,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.plan = plan
+        self._around = Surroundings(plan.name, now, sleep, tracking)
+        self._operators: list[Operator[Any]] = list(compile_plan(plan, self._around).values())
+        self._by_name = {operator.node.name: operator for operator in self._operators}
+        self._idle: set[str] = set()
+        self._ended: set[str] = set()
+
+    @property
+    def counts(self) -> Mapping[str, Counts]:
+        """What happened at each step so far."""
+        return {name: operator.counts for name, operator in self._by_name.items()}
+
+    @property
+    def watermark(self) -> int | None:
+        """The least of the plan's watermarks, in µs; None: there is none yet, or no step has use for one."""
+        times = [operator.watermark for operator in self._operators if isinstance(operator, Keeper)]
+        known = [time for time in times if time is not None]
+        return min(known) if known and len(known) == len(times) else None
+
+    async def process(
+        self, batches: Mapping[str, Batch], *, idle: Collection[str] = (), ended: Collection[str] = ()
+    ) -> Outputs:
+        """Take a batch from each source, by the name of the step that reads it.
+
+        ``idle`` sources are quiet for too long to wait for, until their next record; those that ``ended``
+        have no more. When all have, everything closes.
+        """
+        self._idle |= set(idle)
+        self._ended |= set(ended)
+        self._idle -= {name for name, batch in batches.items() if batch.records}
+        await self._flow(batches)
+        await self._move()
+        return self.take()
+
+    async def advance(self, to_us: int) -> Outputs:
+        """Event time is at ``to_us``, whatever the sources have shown: what is due by then comes."""
+        for operator in self._clocks_of():
+            operator.highest = to_us if operator.highest is None else max(operator.highest, to_us)
+        await self._move()
+        return self.take()
+
+    async def finish(self) -> Outputs:
+        """All sources have ended: everything closes."""
+        return await self.process({}, ended=[read.name for read in self.plan.sources])
+
+    def refused(self, step: str, row: Any, error: Exception, attempts: int) -> None:
+        """A sink did not take a row that a step gave it; what the step's policy gives comes with ``take``."""
+        self._by_name[step].guard.give_up(row, error, attempts)
+
+    def take(self) -> Outputs:
+        """What is to be written and was not given out yet, such as dead letters of refused rows."""
+        outputs = Outputs(dead_letters=self._around.letters)
+        self._around.letters = {}
+        for operator in self._operators:
+            if isinstance(operator, WriteOperator) and operator.rows:
+                outputs.rows[operator.node.name] = operator.rows
+                operator.rows = []
+        return outputs
+
+    def watermarks(self) -> dict[str, int]:
+        """The clocks of the plan: the highest event time that each has seen, by step; for a checkpoint."""
+        times = {operator.node.name: operator.highest for operator in self._clocks_of()}
+        return {name: time for name, time in times.items() if time is not None}
+
+    def changes(self) -> dict[str, Changes]:
+        """What changed in the state of each step since the last call: entries by name, None for those gone.
+
+        Nothing is copied: store it before the next batch.
+        """
+        found = {name: keeper.changes() for name, keeper in self._keepers().items()}
+        return {name: changes for name, changes in found.items() if changes}
+
+    def restore(self, state: Mapping[str, Mapping[StateKey, Any]], watermarks: Mapping[str, int]) -> None:
+        """Go on from what ``changes`` and ``watermarks`` gave. What belongs to no step is passed over."""
+        for name, keeper in self._keepers().items():
+            keeper.restore(state.get(name, {}))
+        for operator in self._clocks_of():
+            operator.highest = watermarks.get(operator.node.name)
+
+    def close(self) -> None:
+        """Let go of threads."""
+        for operator in self._operators:
+            operator.close()
+
+    def _keepers(self) -> dict[str, Keeper[Any]]:
+        return {name: each for name, each in self._by_name.items() if isinstance(each, Keeper)}
+
+    def _clocks_of(self) -> list[ReadOperator | EventTimeOperator]:
+        return [each for each in self._operators if isinstance(each, ReadOperator | EventTimeOperator)]
+
+    async def _flow(self, batches: Mapping[str, Batch]) -> None:
+        """Let records through, without time moving."""
+        made: dict[str, Batch] = {}
+        for operator in self._operators:
+            node = operator.node
+            if isinstance(operator, ReadOperator):
+                inputs = [batches.get(node.name, nothing())]
+            else:
+                inputs = [made[each.name] for each in node.inputs]
+            made[node.name] = await self._through(operator, inputs)
+        self._forget_late()
+
+    async def _move(self) -> None:
+        """Let time move from the clocks on; what comes due flows on."""
+        made: dict[str, Batch] = {}
+        marks: dict[str, Mark] = {}
+        for operator in self._operators:
+            node = operator.node
+            inputs = [made[each.name] for each in node.inputs]
+            out = nothing() if isinstance(operator, ReadOperator) else await self._through(operator, inputs)
+            before = self._mark_of([marks[each.name] for each in node.inputs])
+            if isinstance(operator, Keeper) and before.time is not None:
+                with _without_collecting(operator):
+                    due = await operator.advance(max(before.time, operator.watermark or before.time))
+                operator.counts.given += len(due.records)
+                out = together([out, due])
+            made[node.name] = out
+            marks[node.name] = self._mark_after(operator, before)
+        self._forget_late()
+
+    async def _through(self, operator: Operator[Any], inputs: list[Batch]) -> Batch:
+        if not any(batch.records or batch.failures for batch in inputs) and not isinstance(
+            operator, LateOperator
+        ):
+            return nothing()
+        with _without_collecting(operator):
+            out = await operator.process(inputs)
+        operator.counts.taken += sum(len(batch.records) for batch in inputs)
+        operator.counts.given += len(out.records)
+        return out
+
+    def _mark_of(self, marks: list[Mark]) -> Mark:
+        """Where branches meet: the least, but for those that are idle; if all are, the greatest."""
+        awake = [mark.time for mark in marks if not mark.idle]
+        if None in awake:
+            return Mark(None, False)
+        known = [time for time in awake if time is not None]
+        if known:
+            return Mark(min(known), False)
+        return Mark(max((mark.time for mark in marks if mark.time is not None), default=None), True)
+
+    def _mark_after(self, operator: Operator[Any], before: Mark) -> Mark:
+        if isinstance(operator, ReadOperator):
+            name = operator.node.name
+            if name in self._ended:
+                return Mark(FOREVER, False)
+            return Mark(operator.highest, name in self._idle)
+        if before.time == FOREVER:
+            return before
+        if isinstance(operator, EventTimeOperator):
+            return Mark(operator.highest, before.idle)
+        if before.time is None or not operator.delay_us:
+            return before
+        return Mark(before.time - operator.delay_us, before.idle)
+
+    def _forget_late(self) -> None:
+        for keeper in self._keepers().values():
+            keeper.late = []

@@ -1,0 +1,261 @@
+"""The loop of a run: read, work, commit, deliver, acknowledge; and again.
+
+One epoch is everything between two commits. While it is delivered the next one is already worked on, but
+not committed: so at most one is under way, and memory is bounded. After a crash the last committed epoch is
+delivered again under the same id, and reading goes on after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from queenstream.batches import Batch
+from queenstream.connectors import Context, reader_for
+from queenstream.local.checkpoints import (
+    CheckpointStore,
+    Epoch,
+    Snapshot,
+    epoch_id,
+    new_generation,
+    open_store,
+)
+from queenstream.local.delivering import Deliverer, outbox_of
+from queenstream.local.engine import Engine, Outputs
+from queenstream.local.intake import Intake, Pressure, intake_for
+from queenstream.local.metrics import Meter
+from queenstream.pipeline.nodes import Read
+from queenstream.pipeline.planning import Plan
+from queenstream.pipeline.running import RunOptions
+
+log = logging.getLogger("queenstream.local")
+
+_PATIENT_SECONDS = 0.2  # to wait for a record, where that keeps nobody else waiting
+_BRIEF_SECONDS = 0.02  # and where it does
+_MOST_PENDING = 100_000  # rows that may come together before they are committed
+
+
+@dataclass(slots=True)
+class Pending:
+    """What has come together since the last commit."""
+
+    outputs: Outputs = field(default_factory=Outputs)
+    arrivals: list[tuple[float, int]] = field(default_factory=list)  # when records were read, and how many
+    since: float = field(default_factory=time.monotonic)
+
+
+class Source:
+    """A source with what the loop knows of it."""
+
+    def __init__(self, node: Read, intake: Intake) -> None:
+        self.node = node
+        self.intake = intake
+        self.ended = False
+        self.caught_up = False
+        self.taken = 0
+        self.goal = intake.lag()  # what is there when the run starts
+        self._quiet_since = time.monotonic()
+
+    async def take(self, wait_seconds: float) -> Batch | None:
+        """What came in the meantime; None, if there is nothing or never will be."""
+        if self.ended:
+            return None
+        batch = await self.intake.take(wait_seconds)
+        if batch is None:
+            self.ended = self.caught_up = True
+            return None
+        if batch.empty and self.intake.drained():
+            self.caught_up |= wait_seconds >= _BRIEF_SECONDS
+            return None
+        self._quiet_since = time.monotonic()
+        if batch.empty:
+            return None
+        self.taken += len(batch)
+        if self.goal is not None and self.taken >= self.goal:
+            self.caught_up = True
+        return batch
+
+    @property
+    def idle(self) -> bool:
+        """Whether it was quiet for so long that nobody waits for it."""
+        limit = self.node.idle_timeout
+        return limit is not None and time.monotonic() - self._quiet_since >= limit.total_seconds()
+
+
+class Loop:
+    """One run of a plan, from its checkpoint to its end."""
+
+    def __init__(self, plan: Plan, options: RunOptions, meter: Meter) -> None:
+        self.plan = plan
+        self.engine = Engine(plan, tracking=options.checkpoint is not None)
+        self.sources: list[Source] = []
+        self.pressures: list[Pressure] = []
+        self.live = False
+        self.stopping = asyncio.Event()
+        self._options = options
+        self._interval = 0.0 if options.interval is None else options.interval.total_seconds()
+        self._meter = meter
+        self._store: CheckpointStore | None = None
+        self._deliverer: Deliverer | None = None
+        self._number = 0
+        self._generation = ""
+        self._pending = Pending()
+        self._unclean = False  # the last checkpoint of this run is not that of a stop
+        self._under_way: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Until all sources have ended, or it is to stop, or what was there has been worked on."""
+        try:
+            await self._open()
+            await self._work()
+        finally:
+            await self._close()
+
+    # Beginning and end
+
+    async def _open(self) -> None:
+        options = self._options
+        snapshot = Snapshot(0, new_generation())
+        if options.checkpoint is not None:
+            self._store = open_store(options.checkpoint, self.plan.name)
+            await self._store.acquire(self.plan.state)
+            snapshot = await self._store.load(options.from_checkpoint)
+            self.engine.restore(snapshot.state, snapshot.watermarks or {})
+        self._number, self._generation = snapshot.epoch, snapshot.generation
+        context = self._context(snapshot.rewound)
+        self._deliverer = Deliverer(self.engine, context)
+        await self._deliverer.open()
+        for delivery in snapshot.outbox:
+            await self._deliverer.deliver(delivery.epoch, {delivery.sink: delivery.rows})
+        if snapshot.outbox:  # only now: an epoch is delivered when all its sinks have it
+            self._delivered(max(delivery.number for delivery in snapshot.outbox))
+        for node in self.plan.sources:
+            reader = reader_for(node.source, context(node.name))
+            await reader.open(snapshot.positions.get(node.name, {}))
+            self.sources.append(Source(node, intake_for(node, reader, self.pressures.append)))
+
+    def _context(self, rewound: bool) -> Callable[[str], Context]:
+        exclusive = self._store is not None
+        return lambda node: Context(self.plan.name, node, self._options.url, exclusive, rewound)
+
+    async def _close(self) -> None:
+        if self._under_way is not None:
+            self._under_way.cancel()
+            await asyncio.gather(self._under_way, return_exceptions=True)
+        for source in self.sources:
+            await source.intake.close()
+        if self._deliverer is not None:
+            await self._deliverer.close()
+        if self._store is not None:
+            await self._store.close()
+        self.engine.close()
+
+    # The loop
+
+    async def _work(self) -> None:
+        while not self.stopping.is_set() and not self._is_done():
+            batches = await self._gather()
+            await self._process(batches)
+            if self._is_time() or not (batches or self._all_drained()):
+                await self._commit()
+        if all(source.ended for source in self.sources):
+            self._pending.outputs.add(await self.engine.finish())
+        await self._commit(clean=True)
+        await self._settle()
+        left = self.engine.take()  # dead letters of rows that a sink has just refused
+        if len(left):
+            self._pending.outputs.add(left)
+            await self._commit(clean=True)
+            await self._settle()
+
+    def _is_done(self) -> bool:
+        if all(source.caught_up for source in self.sources) and not self.live:
+            self.live = True
+            log.info("%s: caught up with its sources", self.plan.name)
+        ended = all(source.ended for source in self.sources)
+        return ended or (self.live and self._options.until == "caught_up")
+
+    async def _gather(self) -> dict[str, Batch]:
+        """A batch from each source that has one; a short wait, if none has."""
+        open_sources = [source for source in self.sources if not source.ended]
+        if len(open_sources) == 1:
+            return await self._take(open_sources, _PATIENT_SECONDS)
+        # One after the other would make a quiet source hold up the others.
+        return await self._take(open_sources, 0) or await self._take(open_sources, _BRIEF_SECONDS)
+
+    async def _take(self, sources: list[Source], wait_seconds: float) -> dict[str, Batch]:
+        taken = await asyncio.gather(*(source.take(wait_seconds) for source in sources))
+        return {
+            source.node.name: batch for source, batch in zip(sources, taken, strict=True) if batch is not None
+        }
+
+    async def _process(self, batches: dict[str, Batch]) -> None:
+        records = sum(map(len, batches.values()))
+        if records:
+            self._pending.arrivals.append((time.monotonic(), records))
+            self._meter.took(records)
+        idle = [source.node.name for source in self.sources if source.idle]
+        ended = [source.node.name for source in self.sources if source.ended]
+        # The end of all is dealt with at the end.
+        ended = ended if len(ended) < len(self.sources) else []
+        self._pending.outputs.add(await self.engine.process(batches, idle=idle, ended=ended))
+
+    def _all_drained(self) -> bool:
+        """Whether no source keeps something back until what it gave is committed."""
+        return all(source.ended or source.intake.drained() for source in self.sources)
+
+    def _is_time(self) -> bool:
+        long_enough = time.monotonic() - self._pending.since >= self._interval
+        return long_enough or len(self._pending.outputs) >= _MOST_PENDING
+
+    # Commit and delivery
+
+    async def _commit(self, *, clean: bool = False) -> None:
+        """Make what is pending durable, and start to deliver it. Nothing happens if nothing has."""
+        await self._settle()
+        pending, self._pending = self._pending, Pending()
+        outbox = outbox_of(self.plan, pending.outputs)
+        moved = {source.node.name: source.intake.changes() for source in self.sources}
+        moved = {name: positions for name, positions in moved.items() if positions}
+        state = self.engine.changes() if self._store is not None else {}
+        if not (moved or state or outbox or pending.arrivals or (clean and self._unclean)):
+            await self._acknowledge()  # what came again after a crash, and was passed over
+            return
+        self._unclean = self._store is not None and not clean
+        self._number += 1
+        name = epoch_id(self._generation, self._number)
+        if self._store is not None:
+            marks = self.engine.watermarks()
+            epoch = Epoch(self._number, moved, state, marks, outbox, clean)
+            await self._store.commit(epoch)
+        deliver = self._deliver(name, self._number, outbox, pending.arrivals)
+        self._under_way = asyncio.get_running_loop().create_task(deliver)
+
+    async def _deliver(
+        self, name: str, number: int, outbox: dict[str, list[Any]], arrivals: list[tuple[float, int]]
+    ) -> None:
+        assert self._deliverer is not None, "it is open by now"
+        await self._deliverer.deliver(name, outbox)
+        self._delivered(number)
+        await self._acknowledge()
+        now = time.monotonic()
+        for read_at, records in arrivals:
+            self._meter.delivered(records, now - read_at)
+
+    async def _acknowledge(self) -> None:
+        for source in self.sources:
+            await source.intake.commit()
+
+    def _delivered(self, number: int) -> None:
+        if self._store is not None:
+            self._store.delivered(number)
+
+    async def _settle(self) -> None:
+        """Wait until what is under way has been delivered."""
+        if self._under_way is not None:
+            under_way, self._under_way = self._under_way, None
+            await under_way

@@ -1,0 +1,41 @@
+"""Keys as text: the names under which a checkpoint keeps a step's state.
+
+A name is the key's text, a line break (which JSON never has bare), and what tells the key's entries apart.
+So all that a step knows of one key stands under one beginning.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+META = ""
+"""The name of what a step keeps beside its keys: its watermark, how many records it has seen."""
+
+
+def key_text(key: Any) -> str:
+    """The same text for keys that are equal, as JSON; several parts are a list.
+
+    >>> key_text("u1"), key_text(("shop", 7)), key_text(7.0)
+    ('"u1"', '["shop",7]', '7')
+    """
+    if type(key) is tuple:
+        return f"[{','.join(map(key_text, key))}]"
+    if isinstance(key, bool | float | Decimal) and key == key and abs(key) != float("inf"):
+        whole = int(key)
+        key = whole if whole == key else float(key)
+    if isinstance(key, datetime) and key.utcoffset() is not None:
+        key = key.astimezone(UTC)  # equal instants are equal keys, whatever their zones
+    return msgspec.json.encode(key, enc_hook=repr).decode()
+
+
+def entry_name(key: Any, entry: object = "") -> str:
+    """The name of one entry of a key.
+
+    >>> entry_name("u1", 300)
+    '"u1"\\n300'
+    """
+    return f"{key_text(key)}\n{entry}"

@@ -1,0 +1,192 @@
+"""A run of a pipeline in this process: a thread with an event loop of its own.
+
+run = Pipeline("totals").source(…) … .start(engine="local", checkpoint="state/")
+run.get_stats()["messages_per_second"]
+run.stop()
+run.wait()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from queenstream.connectors import Context, reader_for, writer_for
+from queenstream.errors import ConfigError, QueenstreamError
+from queenstream.local.delivering import sinks_of
+from queenstream.local.epochs import Loop
+from queenstream.local.failures import Counts
+from queenstream.local.intake import Pressure
+from queenstream.local.metrics import Meter, PrometheusCollector, step_stats
+from queenstream.pipeline.planning import Plan
+from queenstream.pipeline.running import RunOptions
+from queenstream.windows import to_us
+
+__all__ = ["LocalRun", "RunAborted", "start"]
+
+
+class RunAborted(QueenstreamError):
+    """A run was told to stop a second time, and ended without finishing what was under way."""
+
+
+def start(plan: Plan, options: RunOptions) -> LocalRun:
+    """Start a plan in the background. What this engine cannot do it says here, before anything runs."""
+    if options.master is not None:
+        raise ConfigError("the local engine has no master; leave master out, or run with engine='spark'")
+    if options.from_checkpoint is not None and options.checkpoint is None:
+        raise ConfigError("from_checkpoint needs to know where it is; add checkpoint='folder or URL'")
+    for read in plan.sources:
+        reader_for(read.source, Context(plan.name, read.name, options.url))
+    for name, sink in sinks_of(plan).items():
+        writer_for(sink, Context(plan.name, name, options.url))
+    run = LocalRun(plan, options)
+    run.start()
+    return run
+
+
+class LocalRun:
+    """A run. Its methods may be called from any thread.
+
+    >>> with run.stopping_on_signals():  # doctest: +SKIP
+    ...     run.wait()
+    """
+
+    def __init__(self, plan: Plan, options: RunOptions) -> None:
+        self.plan = plan
+        self._meter = Meter()
+        self._loop = Loop(plan, options, self._meter)
+        self._thread = threading.Thread(target=self._run, name=f"queenstream {plan.name}", daemon=True)
+        self._lock = threading.Lock()
+        # Under the lock:
+        self._events: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._stops = 0
+        self._error: BaseException | None = None
+
+    def start(self) -> None:
+        """Begin; ``start(plan, options)`` does."""
+        self._thread.start()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until it has ended; False if it had not after ``timeout`` seconds. Raises what made it fail.
+
+        Interrupted by Ctrl-C, it stops the run, waits for its end, and only then goes on.
+        """
+        try:
+            self._thread.join(timeout)
+        except KeyboardInterrupt:
+            self.stop()
+            self._thread.join()
+            raise
+        if self._thread.is_alive():
+            return False
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def stop(self) -> None:
+        """Finish what is under way, checkpoint, and end. A second time: end at once.
+
+        What was not finished then comes again with the next run, if there is a checkpoint.
+        """
+        with self._lock:
+            self._stops += 1
+            self._pass_on_stop()
+
+    @contextmanager
+    def stopping_on_signals(self) -> Iterator[None]:
+        """Let SIGINT and SIGTERM stop the run, gently at first; only in the main thread."""
+        before = {
+            each: signal.signal(each, lambda *_: self.stop()) for each in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @property
+    def live(self) -> bool:
+        """Whether it has caught up with what its sources had, and works on what comes."""
+        return self._loop.live
+
+    @property
+    def steps(self) -> Mapping[str, Counts]:
+        """What happened at each step so far."""
+        return self._loop.engine.counts
+
+    @property
+    def pressures(self) -> list[Pressure]:
+        """When sources crossed their thresholds, and when they drained, in order."""
+        return list(self._loop.pressures)
+
+    @property
+    def watermark(self) -> datetime | None:
+        """How far event time has come, where the pipeline goes by it."""
+        at = self._loop.engine.watermark
+        return None if at is None else datetime.fromtimestamp(at / 1e6, UTC)
+
+    def get_stats(self) -> dict[str, float]:
+        """Its figures; those of a step are ``steps.<name>.taken``, ``given``, ``failed`` and ``late``."""
+        intakes = [source.intake for source in list(self._loop.sources)]
+        watermark = self._loop.engine.watermark
+        now = to_us(datetime.now(UTC))
+        return {
+            **self._meter.stats(),
+            **step_stats(self.steps, [read.name for read in self.plan.sources]),
+            "queue_depth": float(sum(intake.lag() or 0 for intake in intakes)),
+            "dropped": float(sum(intake.dropped for intake in intakes)),
+            "watermark_lag_seconds": 0.0 if watermark is None else (now - watermark) / 1e6,
+            "live": float(self.live),
+        }
+
+    def metrics(self) -> bytes:
+        """The same as text for Prometheus."""
+        from prometheus_client import CollectorRegistry, generate_latest
+
+        registry = CollectorRegistry()
+        registry.register(PrometheusCollector(self.plan.name, self.get_stats))
+        return generate_latest(registry)
+
+    def serve_metrics(self, port: int = 0, host: str = "127.0.0.1") -> int:
+        """Serve them over HTTP while the process lives; gives the port, which is a free one for 0."""
+        from prometheus_client import CollectorRegistry, start_http_server
+
+        registry = CollectorRegistry()
+        registry.register(PrometheusCollector(self.plan.name, self.get_stats))
+        server, _ = start_http_server(port, host, registry)
+        return int(server.server_port)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except asyncio.CancelledError:
+            self._error = RunAborted(
+                f"{self.plan.name} was told to stop twice, and ended without finishing; with a checkpoint, "
+                "the next run goes on from there"
+            )
+        except BaseException as error:  # noqa: BLE001 - wait() raises it
+            self._error = error
+
+    async def _main(self) -> None:
+        with self._lock:
+            self._events = asyncio.get_running_loop()
+            self._task = asyncio.current_task()
+            self._pass_on_stop()
+        try:
+            await self._loop.run()
+        finally:
+            with self._lock:
+                self._events = None
+
+    def _pass_on_stop(self) -> None:
+        """Tell the loop how often it was told to stop; under the lock."""
+        if self._events is None or not self._stops:
+            return
+        self._events.call_soon_threadsafe(self._loop.stopping.set)
+        if self._stops > 1 and self._task is not None:
+            self._events.call_soon_threadsafe(self._task.cancel)

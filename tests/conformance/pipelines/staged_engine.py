@@ -1,0 +1,158 @@
+"""The stages of the Spark engine without Spark: what its tasks do, in the order in which Spark has them do it.
+
+For random logs by the hundred, which a query each would be too slow for. Spark brings rows together by key, keeps
+state and timers, and moves the watermark between batches; here that is done by dictionaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Row as SparkRow
+from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
+
+from queenstream.connectors.fitting import fit, schema_of
+from queenstream.pipeline.nodes import Read
+from queenstream.pipeline.planning import Plan
+from queenstream.spark import flow
+from queenstream.spark.compile import check, clock_groups
+from queenstream.spark.graph import graph_of
+from queenstream.spark.records import Item
+from queenstream.spark.sinks import told_by
+from queenstream.spark.sources import Decoded
+from queenstream.spark.stages import Entry, Stage
+from tests.conformance.pipelines.engines import Batches, Build, Idle, Outcome
+from tests.conformance.pipelines.spark_engine import Collected
+
+_Row = SparkRow(*flow.NAMES)
+Key = tuple[str, str]
+
+
+class Handle:
+    """State and timers by key, as Spark keeps them for a task."""
+
+    def __init__(self) -> None:
+        self.key: Key = ("", "")
+        self.watermark = 0
+        self.values: dict[Key, tuple[Any, ...]] = {}
+        self.timers: dict[Key, set[int]] = {}
+
+    def getValueState(self, name: str, schema: Any) -> Handle:
+        return self
+
+    def get(self) -> tuple[Any, ...] | None:
+        return self.values.get(self.key)
+
+    def update(self, value: tuple[Any, ...]) -> None:
+        self.values[self.key] = value
+
+    def clear(self) -> None:
+        self.values.pop(self.key, None)
+
+    def registerTimer(self, at: int) -> None:
+        assert at > self.watermark, "Spark refuses a timer in the past"
+        self.timers.setdefault(self.key, set()).add(at)
+
+    def deleteTimer(self, at: int) -> None:
+        self.timers[self.key].remove(at)
+
+
+class Prepared:
+    """A decoder of what is decoded already."""
+
+    def decode(self, batch: Any) -> Decoded:
+        assert isinstance(batch, Decoded)
+        return batch
+
+
+class Query:
+    """One plan at work."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._graph = graph_of(plan)
+        self._entries = {
+            read.name: Entry(self._graph, plan.name, read.name, Prepared()) for read in plan.sources
+        }
+        self._groups = [{read.name for read in group} for group in clock_groups(plan)]
+        self._highest: dict[int, int] = {}
+        depths = range(1, 1 + max(step.depth for step in self._graph.values()))
+        self._stages = [(Stage(self._graph, plan.name, depth), Handle()) for depth in depths]
+        for stage, handle in self._stages:
+            stage.init(handle)  # type: ignore[arg-type]
+        self.watermark = 0
+
+    def batch(self, decoded: dict[str, Decoded]) -> dict[str, list[Any]]:
+        """What the sinks get of a batch."""
+        rows = [row for name, each in decoded.items() for row in self._enter(name, each)]
+        for stage, handle in self._stages:
+            rows = list(self._stage(stage, handle, rows))
+        columns = [pa.array([row[at] for row in rows]) for at in range(len(flow.NAMES))]
+        told = told_by(self._plan, pa.table(columns, names=list(flow.NAMES)))
+        if len(self._highest) == len(self._groups) > 0:
+            self.watermark = max(self.watermark, min(self._highest.values()) // 1_000)
+        return told.outbox
+
+    def _enter(self, name: str, decoded: Decoded) -> Iterator[Any]:
+        for made in self._entries[name](iter([decoded])):
+            for row in made.to_pylist():
+                clock = row.pop("clock")
+                if clock is None:
+                    yield _Row(*row.values())
+                for number, group in enumerate(self._groups):
+                    if clock is not None and name in group:
+                        self._highest[number] = max(clock, self._highest.get(number, clock))
+
+    def _stage(self, stage: Stage, handle: Handle, rows: list[Any]) -> Iterator[Any]:
+        handle.watermark = self.watermark
+        at = TimerValues(-1, self.watermark)
+        groups: dict[Key, list[Any]] = {}
+        for row in rows:
+            groups.setdefault((row.node, row.grp), []).append(row)
+        for key in sorted(groups):
+            handle.key = key
+            yield from stage.handleInputRows(key, iter(groups[key]), at)
+        for key, timers in [*handle.timers.items()]:
+            handle.key = key
+            for due in sorted(each for each in timers if each <= self.watermark):
+                yield from stage.handleExpiredTimer(key, at, ExpiredTimerInfo(due))
+                timers.remove(due)
+
+
+class StagedEngine:
+    """Runs cases and logs through the stages."""
+
+    name = "spark's stages"
+
+    def run(self, build: Build, batches: Batches, *, end: bool) -> Outcome:
+        """As ``SparkEngine``."""
+        ends = Collected()
+        plan = build(ends).plan()
+        check(plan)
+        query = Query(plan)
+        writes = {write.name: write.sink for write in plan.sinks}
+        for decoded in _decoded(plan.sources, batches, end=end):
+            for name, rows in query.batch(decoded).items():
+                sink = writes.get(name) or next(each for each in plan.dead_letters if each.label in name)
+                ends.outcome.sinks[sink.label].extend(rows)
+        return ends.outcome
+
+
+def _decoded(reads: Sequence[Read], batches: Batches, *, end: bool) -> Iterator[dict[str, Decoded]]:
+    """The batches as the entries get them; a last one without data, as Spark has when time has moved."""
+    seq = 0
+    for batch in batches:
+        assert not isinstance(batch, Idle), "Spark waits for every source"
+        decoded: dict[str, Decoded] = {}
+        for number, read in enumerate(reads):
+            fitted = fit(schema_of(read.source.columns), list(batch.get(read.name, ())))
+            base = number << 48
+            items = [Item(record, None, None, base + seq + at) for at, record in enumerate(fitted.records)]
+            decoded[read.name] = Decoded(items, fitted.failures)
+            seq += len(items)
+        yield decoded
+    if end:
+        yield {read.name: Decoded(ended=True) for read in reads}
+    yield {}

@@ -1,0 +1,111 @@
+"""Every case on every engine. What an engine cannot do yet stands in ``GAPS``, with the reason."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+
+from queenstream.local.failures import StepFailed
+from queenstream.pipeline import nodes
+from queenstream.pipeline.nodes import Node
+from tests.conformance.pipelines import cases_records, cases_state, cases_windows
+from tests.conformance.pipelines.casebook import Case
+from tests.conformance.pipelines.engines import Engine, LocalEngine, Replaced, Row, multiset, plain
+
+CASES = cases_records.BOOK.cases | cases_windows.BOOK.cases | cases_state.BOOK.cases
+
+ENGINES: dict[str, Engine] = {
+    "local": LocalEngine(),
+    "local, killed after every batch": LocalEngine(crashes=range(100)),
+    "local, killed and replayed": LocalEngine(commit_every=3, crashes=range(100)),
+}
+
+GAPS: dict[tuple[str, str], str] = {}
+"""By engine and case: why not. A gap that is none any more makes its test fail."""
+
+
+def pairs() -> Iterator[Any]:
+    for engine in ENGINES:
+        for case in CASES.values():
+            gap = GAPS.get((engine, case.name))
+            marks = () if gap is None else (pytest.mark.xfail(reason=gap, strict=True),)
+            yield pytest.param(engine, case, id=f"{engine}: {case.name}", marks=marks)
+
+
+def without(rows: list[Row], fields: frozenset[str]) -> list[Row]:
+    return [{name: value for name, value in row.items() if name not in fields} for row in rows]
+
+
+@pytest.mark.parametrize(("engine", "case"), list(pairs()))
+def test_case(engine: str, case: Case) -> None:
+    outcome = ENGINES[engine].run(case.build, case.batches, end=case.end)
+    assert outcome.sinks.keys() == case.expected.keys()
+    for sink, expected in case.expected.items():
+        found = without(outcome.sinks[sink], case.ignoring)
+        wanted = without(expected, case.ignoring)
+        assert multiset(found) == multiset(wanted), sink
+        if case.in_order:
+            assert plain(found) == plain(wanted)
+
+
+def test_gaps_are_of_cases_and_engines_that_exist() -> None:
+    assert {engine for engine, _ in GAPS} <= ENGINES.keys()
+    assert {case for _, case in GAPS} <= CASES.keys()
+
+
+def test_a_step_may_also_end_the_pipeline() -> None:
+    with pytest.raises(StepFailed, match="two is too much"):
+        LocalEngine().run(cases_records.a_failure_ends_the_pipeline, [{"in": [{"n": 2}]}], end=True)
+
+
+# Every node and option has a case
+
+NOT_HERE = {
+    ("read", "source"): "each source has tests of its own",
+    ("read", "backpressure"): "a matter of the run, not of rows",
+    ("apply", "schema"): "says what is known of rows, and changes none",
+    ("stateful", "schema"): "says what is known of rows, and changes none",
+    ("write", "sink"): "each sink has tests of its own",
+}
+GENERAL = {field.name for field in dataclasses.fields(Node)} - {"on_error"}
+CAN_FAIL = (nodes.Read, nodes.Apply, nodes.EventTime, nodes.Aggregation, nodes.Stateful)
+GIVEN_BY_THE_PLAN = {("aggregate", "keys"), ("stateful", "keys")}
+
+
+def kinds() -> list[type[Node]]:
+    found = [kind for kind in vars(nodes).values() if isinstance(kind, type) and issubclass(kind, Node)]
+    return [kind for kind in found if kind is not Node]
+
+
+def options() -> Iterator[Any]:
+    for kind in kinds():
+        hints = get_type_hints(kind, vars(nodes))
+        for field in dataclasses.fields(kind):
+            place = (kind.kind, field.name)
+            if field.name in GENERAL or place in NOT_HERE or place in GIVEN_BY_THE_PLAN:
+                continue
+            if field.name == "on_error" and kind not in CAN_FAIL:
+                continue
+            values = get_args(hints[field.name]) if get_origin(hints[field.name]) is Literal else (None,)
+            for value in values:
+                yield pytest.param(kind, field, value, id=f"{kind.kind} {field.name} {value or ''}".strip())
+
+
+def used() -> list[Node]:
+    return [node for case in CASES.values() for node in case.build(Replaced()).plan().nodes]
+
+
+@pytest.mark.parametrize(("kind", "option", "value"), list(options()))
+def test_every_option_has_a_case(kind: type[Node], option: dataclasses.Field[Any], value: str | None) -> None:
+    said = [getattr(node, option.name) for node in used() if isinstance(node, kind)]
+    if value is not None:
+        assert value in said
+    else:
+        assert any(each is not option.default and repr(each) != repr(option.default) for each in said)
+
+
+def test_every_kind_of_node_has_a_case() -> None:
+    assert {type(node) for node in used()} == set(kinds())
