@@ -26,6 +26,12 @@ def commands() -> list[tuple[str, list[str]]]:
     return found
 
 
+def files() -> dict[str, str]:
+    """The files of the page by name: a block of Python begins with its own."""
+    found = re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE, re.DOTALL)
+    return dict(found)
+
+
 def fits(expected: str, line: str) -> bool:
     """Whether a line is as the page has it; … stands for anything."""
     return re.fullmatch(".*".join(map(re.escape, expected.split("…"))), line) is not None
@@ -37,6 +43,8 @@ async def test_what_the_page_shows_is_what_happens(broker: Broker, tmp_path: Pat
         QUEEN_URL=broker.address,
         PATH=f"{Path(QUEEN).parent}:{os.environ['PATH']}",
     )
+    for name, text in files().items():
+        (tmp_path / name).write_text(text)
     assert len(commands()) > 20
     for command, expected in commands():
         async with on_terminal(["bash", "-c", command], known, 160, cwd=tmp_path) as terminal:

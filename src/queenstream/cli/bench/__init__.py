@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from queenstream.cli.bench.run import Plan
 
 HELP = help_text(
-    "Measure a broker over HTTP: pushes, pops, or the way of a message.",
+    "Measure a broker over HTTP: pushes, pops, or both in a row.",
     "queen bench produce",
     "queen bench e2e --rate 5000 -o json",
     more="On a terminal the run is shown live and ends with a table; in a pipe it is NDJSON: an object each "

@@ -1,0 +1,25 @@
+"""``queen pipeline``: run, check, show and test pipelines, and look at what they remember."""
+
+from __future__ import annotations
+
+import typer
+
+from queenstream.cli.helping import help_text
+from queenstream.cli.pipeline import looking, run, stored, trying
+
+app = typer.Typer(
+    help=help_text(
+        "Pipelines: run, validate, describe, test, state, checkpoints.",
+        "queen pipeline run jobs.py --engine local",
+        "queen pipeline run jobs.py --engine local --checkpoint state/ --watch",
+        "queen pipeline validate jobs.py",
+        "queen pipeline state get ann --checkpoint state/",
+    ),
+    no_args_is_help=True,
+)
+app.command("run", help=run.HELP)(run.run)
+app.command("validate", help=looking.VALIDATE)(looking.validate)
+app.command("describe", help=looking.DESCRIBE)(looking.describe)
+app.command("test", help=trying.HELP)(trying.check)
+app.add_typer(stored.state_app, name="state")
+app.add_typer(stored.checkpoints_app, name="checkpoints")

@@ -1,0 +1,137 @@
+"""``queen pipeline run``: a pipeline from a file, until it has ended or is stopped."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import tempfile
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from queenstream.cli import contexts
+from queenstream.cli.connecting import ContextName, Token, Url, resolved
+from queenstream.cli.helping import help_text
+from queenstream.cli.output import Output, Printer, quiet_pipe
+from queenstream.cli.pipeline.finding import Loader
+from queenstream.cli.pipeline.options import PipelineFile, refused_with_code
+
+if TYPE_CHECKING:
+    from queenstream.cli.pipeline.showing import View
+    from queenstream.pipeline.planning import Plan
+    from queenstream.pipeline.running import Engine, RunKeywords, RunOptions
+
+HELP = help_text(
+    "Run a pipeline, on Spark or in this process.",
+    "queen pipeline run jobs.py --engine local",
+    "queen pipeline run jobs.py:totals --master spark://… --checkpoint s3a://…",
+    "queen pipeline run shop.jobs --engine local --checkpoint state/ --watch",
+    "queen pipeline run jobs.py --engine local --until caught_up | jq .messages",
+    more="On a terminal it shows how it does; in a pipe it prints its figures every second. Ctrl-C lets it "
+    "finish what is under way; a second one does not.",
+)
+
+
+class EngineChoice(StrEnum):
+    """What runs it."""
+
+    SPARK = "spark"
+    LOCAL = "local"
+
+
+class UntilChoice(StrEnum):
+    """When it ends by itself."""
+
+    STOPPED = "stopped"
+    CAUGHT_UP = "caught_up"
+
+
+def run(
+    target: PipelineFile,
+    engine: Annotated[EngineChoice, typer.Option(help="On Spark, or in this process.")] = EngineChoice.SPARK,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="Spark's: spark://…, yarn, k8s://…, local[4].")
+    ] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(metavar="WHERE", help="Go on from here: a folder or postgresql://…")
+    ] = None,
+    from_checkpoint: Annotated[
+        str | None, typer.Option(metavar="ID", help="Go back to this one of `queen pipeline checkpoints`.")
+    ] = None,
+    interval: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="How often to checkpoint: 1s.")
+    ] = None,
+    until: Annotated[
+        UntilChoice, typer.Option(help="Run on, or only up to what is there when it starts.")
+    ] = UntilChoice.STOPPED,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Follow edits of the file, and keep the state.")
+    ] = False,
+    url: Url = None,
+    token: Token = None,
+    context: ContextName = None,
+    output: Output = None,
+) -> None:
+    """Run a pipeline."""
+    from queenstream.pipeline.running import RunOptions, find_engine
+
+    if watch:
+        # An edit within the same second could be taken for what was compiled before it.
+        sys.dont_write_bytecode = True
+    loader = Loader(target)
+    with quiet_pipe(), refused_with_code():
+        plan = loader.load().plan()
+        said: RunKeywords = {
+            "master": master,
+            "checkpoint": checkpoint,
+            "from_checkpoint": from_checkpoint,
+            "interval": interval,
+            "until": until.value,
+            "url": _broker(plan, contexts.Flags(url, token, context)),
+        }
+        options, found = RunOptions.of(said), find_engine(engine.value)
+        view = _view(Printer(output))
+        try:
+            if watch:
+                _watch(loader, plan, found, options, view)
+            else:
+                from queenstream.cli.pipeline.session import run_once
+
+                run_once(plan, found, options, view)
+        finally:
+            view.close()
+
+
+def _watch(loader: Loader, plan: Plan, engine: Engine, options: RunOptions, view: View) -> None:
+    """Follow the file; without a checkpoint of the user's, state is carried over in a temporary one."""
+    from queenstream.cli.pipeline.reloading import WatchedRun
+
+    if options.checkpoint is not None:
+        WatchedRun(loader, plan, engine, options, view).run()
+        return
+    with tempfile.TemporaryDirectory(prefix="queen-pipeline-") as folder:
+        numbers = itertools.count(1)
+        WatchedRun(loader, plan, engine, options, view, lambda: f"{folder}/{next(numbers)}").run()
+
+
+def _view(out: Printer) -> View:
+    from queenstream.cli.pipeline.showing import Lines, Screen
+
+    return Screen(out) if out.for_people else Lines(out)
+
+
+def _broker(plan: Plan, flags: contexts.Flags) -> str:
+    """The broker of the queues and streams that name none; connectors take its token from the environment."""
+    from queenstream.pipeline.endpoints import Queue, Stream
+
+    found = resolved(flags)
+    sources, sinks = [node.source for node in plan.sources], [node.sink for node in plan.sinks]
+    own = any(
+        isinstance(each, Queue | Stream) and each.url for each in (*sources, *sinks, *plan.dead_letters)
+    )
+    # A context's token is for its own broker: not where a queue of the pipeline names another one.
+    if found.token and (flags.token or not own):
+        os.environ["QUEEN_TOKEN"] = found.token
+    return ",".join(found.urls)
