@@ -35,7 +35,8 @@ format: install  ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/python tools/async_to_sync.py
 
-bench: install  ## the quick form of every benchmark
+bench: install  ## the quick form of every benchmark, with the peers they compare to
+	$(UV) sync --frozen --quiet --all-extras --group bench
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file --quick || exit 1; done
 
 clean:  ## remove what was installed and built
