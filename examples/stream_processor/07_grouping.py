@@ -12,8 +12,8 @@ def main() -> None:
         stream.emit(f"event-{i}", {"user": user, "instance_id": f"instance-{i % 6 + 1}"})
 
     groups = stream.group_by(lambda e: e.data.get("user"))
-    for user, events in groups.items():
-        print(f"{user}: {len(events)} events")
+    for name, events in groups.items():
+        print(f"{name}: {len(events)} events")
 
     print(stream.count_by_key("instance_id"))
 

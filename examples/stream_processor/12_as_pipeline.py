@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from queenstream import Event, StreamProcessor
 from queenstream.aggregates import count, sum_
 from queenstream.pipeline.endpoints import Memory
 
-CLICKS = [
+CLICKS: list[dict[str, Any]] = [
     {"id": f"c{i}", "data": {"user": "ann" if i % 3 else "bob", "ms": 10 * i}, "timestamp": 4.0 * i}
     for i in range(8)
 ]
