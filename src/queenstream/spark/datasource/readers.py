@@ -1,0 +1,168 @@
+"""The readers that Spark asks: one for batches of history, one for a stream of micro-batches.
+
+Spark makes them in a process of the driver and sends a copy to each task, so they hold no connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from queenstream.spark.datasource import filters, payloads, planning, reading
+from queenstream.spark.datasource.database import Database, check_schema, connected, database_url
+from queenstream.spark.datasource.options import SourceOptions
+from queenstream.spark.datasource.planning import Part, Span, Where
+
+Offset = dict[str, int]
+
+
+class Reading:
+    """What both have in common: where, what, and how a task reads."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, cores: int) -> None:
+        kind = reading.payload_kind(schema)
+        if kind is not None:
+            payloads.check(kind)
+        self._options = options
+        self._schema = schema
+        self._cores = cores
+        self._url = database_url(options.place)
+        with connected(self._url) as database:
+            check_schema(database)
+            self._lane = planning.find(database, options)
+
+    def _parts(self, database: Database, found: Sequence[Span], where: Where, *, ordered: bool) -> list[Part]:
+        if not found:
+            return []
+        horizon = planning.horizon_us(database, self._lane)
+        if horizon is not None:
+            where = replace(where, first_us=max(horizon + 1, where.first_us or 0))
+        wanted = planning.tasks_for(found, self._options.num_partitions, self._cores)
+        return planning.parts(database, found, where, wanted, ordered=ordered)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """A task's rows, as Arrow batches."""
+        if not isinstance(partition, Part):  # Spark's own, when there is nothing to read
+            return iter(())
+        read = reading.messages if self._options.stream is None else reading.windows
+        return read(self._url, self._lane, partition, self._schema)
+
+
+class QueenReader(Reading, DataSourceReader):
+    """Everything there is now, once, in no order."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, cores: int) -> None:
+        super().__init__(options, schema, cores)
+        self._pushed = filters.Pushed()
+
+    def pushFilters(self, filters_: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Keep those that PostgreSQL can answer; a stream's windows are filtered by Spark."""
+        if self._options.stream is not None:
+            return filters_
+        self._pushed, left = filters.split(filters_)
+        return left
+
+    def partitions(self) -> list[InputPartition]:
+        """One for each task."""
+        pushed = self._pushed
+        with connected(self._url) as database:
+            after, first_us = planning.start_at(database, self._lane, self._options)
+            upto = planning.committed_surely(database, self._lane)
+            if pushed.first_id is not None:
+                after = max(after, pushed.first_id - 1)
+            if pushed.last_id is not None:
+                upto = min(upto, pushed.last_id)
+            bounds = [bound for bound in (first_us, pushed.first_us) if bound is not None]
+            where = Where(max(bounds, default=None), pushed.last_us)
+            found = planning.spans(database, self._lane, after, upto)
+            found = planning.only(database, self._lane, found, pushed.partitions)
+            # Bounds that are the same for all make one condition, which PostgreSQL may answer by reading the
+            # whole table: for much of it, a few times as fast as by the index, and in no order.
+            found = [replace(span, upto=upto) for span in found]
+            ordered = self._options.stream is not None
+            return [*self._parts(database, found, where, ordered=ordered)]
+
+
+class QueenStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Micro-batches, each partition in its order.
+
+    An offset is ``{"id": n}``, with ``"from_us"`` if the query began at a time.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType, cores: int) -> None:
+        super().__init__(options, schema, cores)
+        self._last: int | None = None  # available-now ends here
+        self._latest: Offset | None = None
+        self._planned: tuple[int, int, list[Span]] | None = None  # what latestOffset saw, for partitions
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Where a query without a checkpoint begins."""
+        with connected(self._url) as database:
+            number, first_us = planning.start_at(database, self._lane, self._options)
+        return {"id": number} if first_us is None else {"id": number, "from_us": first_us}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """``maxRowsPerBatch``, if it was given."""
+        rows = self._options.max_rows_per_batch
+        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What is there now is read, nothing that comes later."""
+        with connected(self._url) as database:
+            self._last = planning.committed_surely(database, self._lane)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """How far the next batch goes; where it is, if there is nothing new or a push stays open."""
+        after = start["id"]
+        with connected(self._url) as database:
+            upto = self._last if self._last is not None else planning.committed(database, self._lane)
+            if upto is None or upto <= after:
+                return start
+            found = planning.spans(database, self._lane, after, upto)
+            if not found:
+                return start
+            end = max(span.upto for span in found)
+            self._latest = {**start, "id": end}
+            if isinstance(limit, ReadMaxRows):
+                end = planning.limited(database, found, after, end, limit.max_rows)
+        if end == self._latest["id"]:
+            self._planned = (after, end, found)
+        return {**start, "id": end}
+
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802
+        """The last message that was there when the last batch was planned: how far behind the query is."""
+        return self._latest
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """One for each task of a batch."""
+        after, upto = start["id"], end["id"]
+        with connected(self._url) as database:
+            if self._planned is not None and self._planned[:2] == (after, upto):
+                found = self._planned[2]
+            else:
+                found = planning.spans(database, self._lane, after, upto)
+            return [*self._parts(database, found, Where(start.get("from_us")), ordered=True)]
+
+    def commit(self, end: Offset) -> None:
+        """A batch is done: the group's cursors say so, if there is a group."""
+        if self._options.group is not None:
+            with connected(self._url) as database:
+                database.rows(
+                    "select queen.note_progress($1::integer, $2, $3)",
+                    self._lane.id,
+                    self._options.group,
+                    end["id"],
+                )
+
+    def stop(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,138 @@
+"""Writing into queues, exactly once.
+
+Tasks stage their rows in ``queen.staged``. When all are done, the driver stores what the winning attempts
+staged, in one transaction with the number of the batch (``queen.commit_staged``). A batch that Spark runs
+again, because it does not know that it was stored, changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from queenstream.errors import ConfigError
+from queenstream.spark.datasource import encoding
+from queenstream.spark.datasource.database import Database, check_schema, connected, database_url
+from queenstream.spark.datasource.options import SinkOptions
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """What one task has staged."""
+
+    sink: str
+    task: int
+    attempt: str
+    messages: int
+
+
+class Writing:
+    """What both writers have in common; Spark sends a copy to each task."""
+
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise ConfigError('messages are only added to a queue; write with mode("append")')
+        self._options = options
+        self._layout = encoding.layout(schema, options)
+        self._url = database_url(options.place)
+        with connected(self._url) as database:
+            check_schema(database)
+            self._check_queue(database)
+
+    def _check_queue(self, database: Database) -> None:
+        """Said before anything runs; the commit looks again."""
+        found = database.rows(
+            "select encryption_enabled, stream_id is not null from queen.queues where name = $1",
+            self._options.queue,
+        )
+        if found and True in found[0]:
+            why = "is encrypted, and Spark has no key" if found[0][0] else "holds the windows of a stream"
+            raise ConfigError(f"queue {self._options.queue} {why}; name another")
+
+    def _stage(self, batches: Iterator[pa.RecordBatch], sink: str, batch_id: int) -> Staged:
+        attempt, number, messages = uuid.uuid4().hex, 0, 0
+        with connected(self._url) as database:
+            for batch in batches:
+                for chunk in encoding.chunks(batch, self._layout):
+                    database.copy("staged", chunk.row(sink, batch_id, attempt, number))
+                    number += 1
+                    messages += len(chunk)
+        context = TaskContext.get()
+        return Staged(sink, context.partitionId() if context is not None else 0, attempt, messages)
+
+    def _commit(self, messages: list[WriterCommitMessage | None], batch_id: int, *, once: bool) -> None:
+        """Store what the tasks staged, in their order; then say so to the brokers."""
+        staged = sorted(
+            (each for each in messages if isinstance(each, Staged) and each.messages),
+            key=lambda each: each.task,
+        )
+        if not staged:
+            return
+        queue = self._options.queue
+        attempts = "{" + ",".join(each.attempt for each in staged) + "}"
+        counts = "{" + ",".join(str(each.messages) for each in staged) + "}"
+        with connected(self._url) as database:
+            database.rows("select queen.prepare_staged($1, $2::text[])", queue, attempts)
+            database.rows(
+                "select stored from queen.commit_staged($1, $2, $3, $4::text[], $5::bigint[], $6 = 1)",
+                staged[0].sink, batch_id, queue, attempts, counts, int(once),
+            )  # fmt: skip
+            # As one broker tells the others (broker/notices.py): who sends, and which queues have news.
+            database.rows("select pg_notify('queenstream', $1)", json.dumps(["spark", [queue]]))
+
+    def _abort(self, sinks: set[str], batch_id: int) -> None:
+        """Tasks failed: what was staged goes. What escapes goes with the sink's next batch, or in a day."""
+        with connected(self._url) as database:
+            for sink in sinks:
+                database.rows("delete from queen.staged where sink = $1 and batch_id = $2", sink, batch_id)
+
+
+class QueenWriter(Writing, DataSourceArrowWriter):
+    """One write of a data frame: all of it or nothing; with ``sink`` and ``batchId``, once."""
+
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite)
+        self._sink = options.sink or uuid.uuid4().hex
+        self._batch_id = options.batch_id or 0
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        """On an executor: stage the rows."""
+        return self._stage(iterator, self._sink, self._batch_id)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """On the driver, when all tasks are done."""
+        self._commit(messages, self._batch_id, once=self._options.batch_id is not None)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
+        """On the driver, when a task failed for good."""
+        self._abort({self._sink}, self._batch_id)
+
+
+class QueenStreamWriter(Writing, DataSourceStreamArrowWriter):
+    """Each micro-batch once, by the option ``sink`` or by the query's id, which its checkpoint keeps."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        """On an executor: stage the rows of a task."""
+        context = TaskContext.get()
+        assert context is not None
+        batch_id = context.getLocalProperty("streaming.sql.batchId")
+        assert batch_id is not None
+        query = (
+            self._options.sink or f"{context.getLocalProperty('sql.streaming.queryId')}/{self._options.queue}"
+        )
+        return self._stage(iterator, query, int(batch_id))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """On the driver, when all tasks of a batch are done."""
+        self._commit(messages, batchId, once=True)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """On the driver, when a batch failed."""
+        self._abort({each.sink for each in messages if isinstance(each, Staged)}, batchId)

@@ -1,0 +1,150 @@
+"""A Spark session with settings that suit us, on a laptop and on a cluster.
+
+from queenstream.spark import session
+
+spark = session("orders")                                    # local[*]
+spark = session("orders", "spark://head:7077", "s3a://…")    # a cluster
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import queenstream
+from queenstream.errors import ConfigError
+from queenstream.spark import java
+from queenstream.spark.datasource import register
+
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_EVERYWHERE = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # A plan shows the options of its sources: not these.
+    "spark.sql.redaction.options.regex": "(?i)url|^pg$|token|password|secret",
+}
+_LOCAL = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+_LOG4J = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {file}
+appender.file.filePattern = {file}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 20MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+"""
+_GIB = 1 << 30
+
+
+def session(
+    name: str,
+    master: str | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    conf: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """The running session, or a new one, with ``format("queen")`` registered.
+
+    ``master`` is ``local[*]`` unless given (or ``spark.master`` in ``conf``). ``checkpoint`` is the folder in
+    which queries without one of their own keep theirs. ``conf`` goes over every setting here.
+
+    >>> spark = session("orders", conf={"spark.ui.enabled": "true"})  # doctest: +SKIP
+    >>> spark.readStream.format("queen").option("queue", "orders").load()  # doctest: +SKIP
+    DataFrame[data: variant, id: bigint, partition: string, …]
+    """
+    given = dict(conf or {})
+    chosen = master or given.get("spark.master") or "local[*]"
+    running = SparkSession.getActiveSession()
+    if running is not None and (master or "spark.master" in given) and running.sparkContext.master != chosen:
+        raise ConfigError(
+            f"a session on {running.sparkContext.master} runs in this process; stop it before one on {chosen}"
+        )
+    local = chosen.startswith("local")
+    settings = {**_EVERYWHERE, **(_LOCAL if local else {})}
+    if checkpoint is not None:
+        settings["spark.sql.streaming.checkpointLocation"] = os.fspath(checkpoint)
+    if running is None:
+        given["spark.driver.extraJavaOptions"] = _prepare_java(name, given)
+        if local:
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise any python3 on the path
+            settings["spark.driver.memory"] = _driver_memory()
+            settings["spark.sql.warehouse.dir"] = str(_folder() / "warehouse")
+    builder = SparkSession.builder.appName(name).master(chosen)
+    for key, value in {**settings, **given}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    if "spark.sql.shuffle.partitions" not in given:
+        # A shuffle of small batches costs by the partition; a stateful query keeps the number it began with.
+        spark.conf.set("spark.sql.shuffle.partitions", str(max(2, spark.sparkContext.defaultParallelism)))
+    if not local and running is None:
+        spark.sparkContext.addPyFile(str(package(_folder())))
+    register(spark)
+    return spark
+
+
+def log_file(name: str) -> Path:
+    """Where the JVM of the session of this name writes its log.
+
+    >>> log_file("orders").name
+    'orders.log'
+    """
+    return _folder() / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name) or 'spark'}.log"
+
+
+def _prepare_java(name: str, given: Mapping[str, str]) -> str:
+    """Say which Java, and give its options: where the log goes, before what the user wants to tell it."""
+    folder = _folder()
+    home = java.launchable(java.find(os.environ, java.wheel_home()), folder)
+    os.environ["JAVA_HOME"] = str(home)
+    properties = folder / f"{log_file(name).stem}.log4j2.properties"
+    properties.write_text(_LOG4J.format(file=log_file(name)))
+    more = given.get("spark.driver.extraJavaOptions", "")
+    return f"-Dlog4j2.configurationFile={properties.as_uri()} {more}".strip()
+
+
+def _driver_memory() -> str:
+    """A quarter of the machine's, from 1 to 8 GiB: PostgreSQL and the Python workers want some, too."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return f"{min(8, max(1, total // 4 // _GIB))}g"
+
+
+def _folder() -> Path:
+    """For what a session needs on the disk: small, and made again when it is gone."""
+    folder = Path(tempfile.gettempdir()) / f"queenstream-spark-{os.getuid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise ConfigError(
+            f"{folder} belongs to somebody else; remove it, or set TMPDIR to a folder of your own"
+        )
+    return folder
+
+
+def package(folder: Path) -> Path:
+    """Our own package as a zip, for the executors."""
+    root = Path(queenstream.__file__).parent
+    packed = folder / f"queenstream-{os.getpid()}.zip"
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(root.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                archive.write(path, path.relative_to(root.parent))
+    return packed
