@@ -1,7 +1,7 @@
-"""The stages of the Spark engine without Spark: what its tasks do, in the order in which Spark has them do it.
+"""The stages of the Spark engine without Spark: what its tasks do, in the order in which they do it there.
 
-For random logs by the hundred, which a query each would be too slow for. Spark brings rows together by key, keeps
-state and timers, and moves the watermark between batches; here that is done by dictionaries.
+For random logs by the hundred, which a query each would be too slow for. Spark brings rows together by key,
+keeps state and timers, and moves the watermark between batches; here that is done by dictionaries.
 """
 
 from __future__ import annotations

@@ -1,0 +1,137 @@
+"""From a plan to one streaming query: an entry for each source, then a stage for each depth of state.
+
+read ─► entry ─┐
+read ─► entry ─┴─► union ─► stage 1 ─► stage 2 … ─► the driver, which writes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from queenstream.pipeline.nodes import Node, Read
+from queenstream.pipeline.planning import Plan
+from queenstream.pipeline.problems import PipelineError, Problem
+from queenstream.spark import flow
+from queenstream.spark.graph import Graph, clocks_of, graph_of
+from queenstream.spark.sources import Decoder
+from queenstream.spark.stages import Entry, Stage
+
+
+def check(plan: Plan) -> None:
+    """Say by node and line what Spark cannot do; ``PipelineError`` has all of it."""
+    problems: list[Problem] = []
+
+    def report(node: Node, wrong: str, instead: str) -> None:
+        problems.append(Problem(str(node.where), node.name, wrong, instead))
+
+    graph = graph_of(plan)
+    for clock in clocks_of(plan):
+        if graph[clock.name].depth > 0:
+            report(
+                clock,
+                "sets the event time after a step with state, and on Spark only sources have a watermark",
+                "put .event_time(…) before that step, or run with engine='local'",
+            )
+    for group in _groups(plan):
+        at_sources = sorted(
+            (each for each in group.clocks if not graph[each.name].depth), key=plan.nodes.index
+        )
+        for clock in at_sources[1:]:
+            report(
+                clock,
+                "is a second event time of one source, and on Spark a source has one watermark",
+                "take the same field, make two pipelines, or run with engine='local'",
+            )
+    for node in plan.nodes:
+        _check_node(node, report)
+    if problems:
+        raise PipelineError(plan.name, tuple(problems))
+
+
+def _check_node(node: Node, report: Callable[[Node, str, str], None]) -> None:
+    if isinstance(node, Read):
+        if node.idle_timeout is not None:
+            report(
+                node,
+                "has an idle_timeout, and Spark waits for every source",
+                "leave it out, or run with engine='local'",
+            )
+        if node.backpressure.strategy != "block":
+            report(
+                node,
+                f"drops records ({node.backpressure.strategy}), and Spark slows its sources instead",
+                "leave backpressure out, or run with engine='local'",
+            )
+
+
+class _Group:
+    """Sources whose event times move one clock together."""
+
+    def __init__(self) -> None:
+        self.reads: set[Read] = set()
+        self.clocks: set[Node] = set()
+
+
+def _groups(plan: Plan) -> list[_Group]:
+    """The sources of a plan, those together that share a clock."""
+    groups: list[_Group] = []
+    for clock, reads in clocks_of(plan).items():
+        group = _Group()
+        group.reads, group.clocks = set(reads), {clock}
+        for other in [each for each in groups if each.reads & group.reads]:
+            groups.remove(other)
+            group.reads |= other.reads
+            group.clocks |= other.clocks
+        groups.append(group)
+    return groups
+
+
+def clock_groups(plan: Plan) -> list[list[Read]]:
+    """The sources whose event times count, those together that move one clock; the least one counts."""
+    return [[read for read in plan.sources if read in group.reads] for group in _groups(plan)]
+
+
+class Compiler:
+    """Makes the query's rows (``flow.ROW``) of the rows of the sources."""
+
+    def __init__(self, plan: Plan, decoders: Mapping[str, Decoder]) -> None:
+        self._plan = plan
+        self._decoders = decoders
+        self._graph: Graph = graph_of(plan)
+
+    def compile(self, sources: Mapping[str, DataFrame]) -> DataFrame:
+        """The whole plan; ``sources`` by the names of the steps that read them."""
+        entries = {read.name: self._entry(read, sources[read.name]) for read in self._plan.sources}
+        groups = clock_groups(self._plan)
+        timed = {read for group in groups for read in group}
+        parts = [_watched(_together([entries[read.name] for read in group])) for group in groups]
+        untimed = [entries[read.name] for read in self._plan.sources if read not in timed]
+        parts += [_without_clock(entry) for entry in untimed]
+        rows = _together(parts)
+        mode = "eventTime" if groups else "none"
+        for depth in range(1, 1 + max(step.depth for step in self._graph.values())):
+            stage = Stage(self._graph, self._plan.name, depth)
+            rows = rows.groupBy("node", "grp").transformWithState(stage, flow.ROW, "append", mode)
+        return rows
+
+    def _entry(self, read: Read, source: DataFrame) -> DataFrame:
+        entry = Entry(self._graph, self._plan.name, read.name, self._decoders[read.name])
+        return source.mapInArrow(entry, flow.CLOCKED)
+
+
+def _watched(rows: DataFrame) -> DataFrame:
+    """With Spark's watermark on the clock. The rows that only show the time end here."""
+    clocked = rows.withColumn("clock", f.timestamp_micros("clock")).withWatermark("clock", "0 seconds")
+    return _without_clock(clocked)
+
+
+def _without_clock(rows: DataFrame) -> DataFrame:
+    return rows.where("clock is null").drop("clock")
+
+
+def _together(parts: list[DataFrame]) -> DataFrame:
+    return reduce(lambda left, right: left.unionByName(right), parts)

@@ -1,0 +1,139 @@
+"""What becomes of a record that a step fails on, in the process of a task: again, left out, or reported.
+
+A task cannot write dead letters or end a pipeline. It gives both as rows of its output, and the driver acts
+on them before anything of the batch is written: so they are as exactly-once as everything else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from queenstream.errors import QueenstreamError
+from queenstream.pipeline.nodes import Node
+from queenstream.spark.records import short
+
+
+class StepFailed(QueenstreamError):
+    """A step failed on a record, and its policy is to end the pipeline."""
+
+
+class QueryFailed(QueenstreamError):
+    """Spark ended a query with an error of its own; the log of the session has the rest."""
+
+
+class Ended(Exception):
+    """Ends the work of a task: a step's policy is to end the pipeline; it holds the message for people."""
+
+
+class Gone:
+    """Stands where the outcome of a failed record would be. It is false, so a filter drops it."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return False
+
+
+GONE = Gone()
+
+
+@dataclass(slots=True)
+class Troubles:
+    """What went wrong in a piece of work: dead letters by the step that failed, and counts by step."""
+
+    pipeline: str
+    letters: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def count(self, step: str, what: str, number: int = 1) -> None:
+        """So many more of ``what`` at a step: taken, given, failed, retried, late, dead_letters."""
+        counts = self.counts.setdefault(step, {})
+        counts[what] = counts.get(what, 0) + number
+
+
+class Guard:
+    """What stands between a step's failures and the pipeline. ``sends``: it has dead letters."""
+
+    __slots__ = ("_node", "_policy", "_sends", "_troubles")
+
+    def __init__(self, node: Node, troubles: Troubles, *, sends: bool) -> None:
+        self._node = node
+        self._policy = node.policy
+        self._troubles = troubles
+        self._sends = sends
+
+    def each(self, values: list[Any], call: Callable[[Any], Any]) -> list[Any]:
+        """``call`` of each value, in order; ``GONE`` where it failed for good. Nothing is called twice."""
+        results: list[Any] = []
+        for value in values:
+            try:
+                results.append(call(value))
+            except Exception as error:  # noqa: BLE001 - whatever a user's function raises
+                results.append(self.recover(value, error, call))
+        return results
+
+    def recover(self, record: Any, error: Exception, call: Callable[[Any], Any]) -> Any:
+        """What a further try gives, or ``GONE`` after the last one; the first failed with ``error``."""
+        attempt = 1
+        while attempt <= self._policy.max_retries:
+            time.sleep(self._policy.pause(attempt).total_seconds())
+            self._troubles.count(self._node.name, "retried")
+            attempt += 1
+            try:
+                return call(record)
+            except Exception as again:  # noqa: BLE001 - as above
+                error = again
+        return self.give_up(record, error, attempt)
+
+    async def recover_later(
+        self,
+        record: Any,
+        error: Exception,
+        call: Callable[[Any], Awaitable[Any]],
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> Any:
+        """The same for what is awaited."""
+        attempt = 1
+        while attempt <= self._policy.max_retries:
+            await sleep(self._policy.pause(attempt).total_seconds())
+            self._troubles.count(self._node.name, "retried")
+            attempt += 1
+            try:
+                return await call(record)
+            except Exception as again:  # noqa: BLE001 - as above
+                error = again
+        return self.give_up(record, error, attempt)
+
+    def give_up(self, record: Any, error: Exception, attempts: int = 1) -> Gone:
+        """Count it, and do what the policy says comes after the last try."""
+        node = self._node
+        self._troubles.count(node.name, "failed")
+        if self._policy.then == "fail":
+            told = f"{type(error).__name__}: {error}"
+            raise Ended(
+                f"{node.where}: {node.name} failed on {short(record)}: {told}; mend the record or the step, "
+                "or write on_error='skip' or DeadLetters('name') to go on without such records"
+            ) from error
+        if self._sends:
+            self._troubles.count(node.name, "dead_letters")
+            self._troubles.letters.append(
+                (node.name, letter(node.name, record, error, attempts, self._troubles))
+            )
+        return GONE
+
+
+def letter(step: str, record: Any, error: Exception, attempts: int, troubles: Troubles) -> dict[str, Any]:
+    """A dead letter."""
+    return {
+        "record": record,
+        "error": str(error),
+        "error_type": type(error).__name__,
+        "step": step,
+        "attempts": attempts,
+        "pipeline": troubles.pipeline,
+        "failed_at": datetime.now(UTC),
+    }

@@ -1,0 +1,100 @@
+"""The rows between the stages of a query: one shape for all records, wherever in the plan they are going.
+
+A row goes to a step (``node``, and which of its inputs: ``port``), under its key there (``grp``). ``port``
+below zero is for the driver: a dead letter, a count, or the end. ``seq`` and ``sub`` are its place in the
+batch.
+
+Spark's watermark is that of the column ``clock``: event time, moved by some two thousand years, because
+Spark's begins at 1970 and never runs backwards. Only rows that show how far time has come have one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from queenstream.spark.failures import Troubles
+from queenstream.spark.graph import Graph
+from queenstream.spark.keyed.base import FOREVER
+from queenstream.spark.records import EARLIEST, Item, packed, unpacked
+from queenstream.spark.steps import Passage
+
+ROW = "node STRING, port INT, grp STRING, seq LONG, sub INT, time LONG, due BOOLEAN, record BINARY"
+NAMES = ("node", "port", "grp", "seq", "sub", "time", "due", "record")
+CLOCKED = f"{ROW}, clock LONG"
+
+LETTER, COUNTS, FAILED, CLOCK = -1, -2, -3, -4
+
+_ARROW = pa.schema(
+    [
+        ("node", pa.string()),
+        ("port", pa.int32()),
+        ("grp", pa.string()),
+        ("seq", pa.int64()),
+        ("sub", pa.int32()),
+        ("time", pa.int64()),
+        ("due", pa.bool_()),
+        ("record", pa.binary()),
+        ("clock", pa.int64()),
+    ]
+)
+SHIFT_US = -EARLIEST + 86_400_000_000 * 365  # the first year is 1971 to Spark
+_FOREVER_US = 1 << 62
+_BUCKETS = 8  # how many groups the rows for one sink are spread over
+
+
+def values_of(passage: Passage, troubles: Troubles, graph: Graph) -> Iterator[tuple[Any, ...]]:
+    """The rows of a piece of work, without a clock; what went wrong is told, and forgotten."""
+    for sub, each in enumerate(passage.routed):
+        item = each.item
+        group = each.group if graph[each.to].has_state else str(item.seq % _BUCKETS)
+        record = packed(item.record, item.key)
+        yield (each.to, each.port, group, item.seq, sub, item.time, item.due, record)
+    for sub, (step, letter) in enumerate(troubles.letters):
+        yield (step, LETTER, "", 0, sub, None, False, packed(letter, None))
+    if troubles.counts:
+        yield ("", COUNTS, "", 0, 0, None, False, packed(troubles.counts, None))
+    troubles.letters, troubles.counts = [], {}
+
+
+def failure(message: str) -> tuple[Any, ...]:
+    """The row that ends the pipeline."""
+    return ("", FAILED, "", 0, 0, None, False, packed(message, None))
+
+
+def with_clock(rows: list[tuple[Any, ...]], highest: int | None) -> pa.RecordBatch:
+    """Rows as Arrow, and one more that shows how far time has come."""
+    columns: list[list[Any]] = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in NAMES]
+    columns.append([None] * len(rows))
+    if highest is not None:
+        last = ("", CLOCK, "", 0, 0, None, False, b"", to_clock(highest))
+        for column, value in zip(columns, last, strict=True):
+            column.append(value)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, _ARROW, strict=True)], schema=_ARROW
+    )
+
+
+def item_of(row: Any) -> Item:
+    """The item of a row."""
+    record, key = unpacked(row.record)
+    return Item(record, row.time, key, row.seq, row.due)
+
+
+def to_clock(time: int) -> int:
+    """Event time as Spark's watermark has it, in µs."""
+    return _FOREVER_US if time == FOREVER else time + SHIFT_US
+
+
+def from_watermark(ms: int) -> int | None:
+    """Spark's watermark as event time in µs; None: there is none yet."""
+    if ms <= 0:
+        return None
+    return FOREVER if ms >= _FOREVER_US // 1_000 else ms * 1_000 - SHIFT_US
+
+
+def to_timer(time: int) -> int:
+    """The first watermark, in ms, that is at a time or past it."""
+    return -(-(time + SHIFT_US) // 1_000)

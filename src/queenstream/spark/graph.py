@@ -1,0 +1,175 @@
+"""A plan as the processes of tasks need it: steps without the sources, sinks and functions of the driver.
+
+A query runs in stages. A stage groups records by key and calls the steps with state that stand so many deep
+in the plan; the steps without state that follow run in the same task, right behind them. So a record that
+many branches need is computed once, and the whole plan is one query with one checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from queenstream import paths
+from queenstream.pipeline import nodes
+from queenstream.pipeline.lineage import in_order
+from queenstream.pipeline.nodes import Node
+from queenstream.pipeline.planning import Plan
+from queenstream.pipeline.policies import DeadLetters
+from queenstream.spark.records import Item, hashable
+from queenstream.windows import Count, length_us
+
+# These give their input's records on as they are.
+_PASS_ON = (nodes.Filter, nodes.EventTime, nodes.KeyBy, nodes.Union, nodes.Deduplicate)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Where a step's records go: a step, and which of its inputs."""
+
+    to: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """A node without its inputs, and what it needs to know of the plan around it.
+
+    ``delay_us``: how far the watermark at its inputs is behind the query's. ``depth``: how many steps with
+    state a record has passed when it comes here, this one included. ``sends``: its policy has dead letters.
+    ``known``: the names of the fields of each input, where they are known. ``is_clock``: the event times
+    that it sees move the watermark.
+    """
+
+    node: Node
+    ways: tuple[Way, ...]
+    depth: int
+    delay_us: int
+    sends: bool
+    shared: bool
+    known: tuple[tuple[str, ...], ...]
+    late_to: tuple[str, ...] = ()
+    is_clock: bool = False
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.node.name
+
+    @property
+    def has_state(self) -> bool:
+        """Whether records have to be brought together by key for it."""
+        return self.node.keeps_state
+
+
+Graph = Mapping[str, Step]
+"""The steps of a plan by name, in its order."""
+
+
+def graph_of(plan: Plan) -> dict[str, Step]:
+    """The plan for the tasks."""
+    depths: dict[Node, int] = {}
+    delays: dict[Node, int] = {}
+    steps: dict[str, Step] = {}
+    clocks = clocks_of(plan)
+    for node in plan.nodes:
+        depths[node] = max((depths[each] for each in node.inputs), default=0) + node.keeps_state
+        at_inputs = max((delays[each] for each in node.inputs), default=0)
+        delays[node] = at_inputs + _delay_us(node)
+        steps[node.name] = Step(
+            node=_stripped(node),
+            ways=_ways(plan, node),
+            depth=depths[node],
+            delay_us=at_inputs,
+            sends=isinstance(node.policy.then, DeadLetters),
+            shared=_shares(plan, node),
+            known=tuple(_names(plan, each) for each in node.inputs),
+            late_to=tuple(each.name for each in plan.consumers(node) if isinstance(each, nodes.Late)),
+            is_clock=node in clocks,
+        )
+    return steps
+
+
+def clocks_of(plan: Plan) -> dict[Node, frozenset[nodes.Read]]:
+    """The nodes whose event times move the watermark of a step with state, each with its sources."""
+    found: dict[Node, frozenset[nodes.Read]] = {}
+    pending = [before for node in plan.nodes if node.keeps_state for before in node.inputs]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, nodes.EventTime) or (isinstance(node, nodes.Read) and node.source.has_time):
+            found[node] = frozenset(each for each in in_order([node]) if isinstance(each, nodes.Read))
+        else:
+            pending += node.inputs
+    return found
+
+
+def grouping(step: Step, port: int) -> Callable[[Item], Any]:
+    """What a step with state brings records together by; raises where there is no such key."""
+    node = step.node
+    if isinstance(node, nodes.Join):
+        return _values([pair[port] for pair in node.on], single=True)
+    if isinstance(node, nodes.Deduplicate):
+        return _values(node.fields, single=False)
+    assert isinstance(node, nodes.Aggregation | nodes.Stateful)
+    keyed = bool(node.keys)
+    return lambda item: item.key if keyed else None
+
+
+def _values(fields: tuple[str, ...] | list[str], *, single: bool) -> Callable[[Item], Any]:
+    readers = [paths.getter(path) for path in fields]
+    if single and len(readers) == 1:
+        [read] = readers
+        return lambda item: hashable(read(item.record))
+    return lambda item: hashable(tuple([read(item.record) for read in readers]))
+
+
+def _ways(plan: Plan, node: Node) -> tuple[Way, ...]:
+    """To each consumer, as often as it is its input; late records go there by another way."""
+    return tuple(
+        Way(each.name, port)
+        for each in plan.consumers(node)
+        if not isinstance(each, nodes.Late)
+        for port, before in enumerate(each.inputs)
+        if before is node
+    )
+
+
+def _stripped(node: Node) -> Node:
+    policy = node.policy
+    then = "skip" if isinstance(policy.then, DeadLetters) else policy.then
+    bare = replace(node, inputs=(), on_error=replace(policy, then=then))
+    if isinstance(bare, nodes.Read):
+        return nodes.Node(where=bare.where, name=bare.name, on_error=bare.on_error)
+    if isinstance(bare, nodes.Write):
+        return nodes.Node(where=bare.where, name=bare.name, on_error=bare.on_error)
+    return bare
+
+
+def _delay_us(node: Node) -> int:
+    """How far the watermark after a node is behind the one before it."""
+    if isinstance(node, nodes.Join):
+        assert node.within is not None, "a plan has a bound for it"
+        return length_us(node.within) + length_us(node.grace)
+    if isinstance(node, nodes.Deduplicate):
+        return length_us(node.grace)
+    if isinstance(node, nodes.Aggregation) and not isinstance(node.window, Count):
+        return length_us(node.grace)
+    return 0
+
+
+def _names(plan: Plan, node: Node) -> tuple[str, ...]:
+    schema = plan.schema(node)
+    return () if schema is None else schema.names
+
+
+def _shares(plan: Plan, node: Node) -> bool:
+    """Whether the records that a node gets reach another branch too."""
+    pending = list(node.inputs)
+    while pending:
+        before = pending.pop()
+        if len(plan.consumers(before)) > 1:
+            return True
+        if isinstance(before, _PASS_ON) or (isinstance(before, nodes.Apply) and before.mode == "filter"):
+            pending += before.inputs
+    return False

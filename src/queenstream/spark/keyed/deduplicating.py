@@ -1,0 +1,45 @@
+"""Only the first of records that are the same."""
+
+from __future__ import annotations
+
+from queenstream.pipeline import nodes
+from queenstream.spark.failures import Guard, Troubles
+from queenstream.spark.graph import Step
+from queenstream.spark.keyed.base import FOREVER, Held, Keyed, Turn
+from queenstream.spark.records import Item
+from queenstream.windows import length_us
+
+
+class Deduplicating(Keyed[nodes.Deduplicate]):
+    """A key's state: when records with its values passed, for as long as another may come."""
+
+    def __init__(self, node: nodes.Deduplicate, step: Step, guard: Guard, troubles: Troubles) -> None:
+        super().__init__(node, step, guard, troubles)
+        assert node.within is not None, "a plan has a bound for it"
+        self._within = length_us(node.within)
+        self._grace = length_us(node.grace)
+
+    def begin(self) -> Held:
+        return {"passed": []}
+
+    def take(self, held: Held, items: list[Item], turn: Turn) -> None:
+        passed: list[int] = held["passed"]
+        for item in items:
+            if item.time is None:
+                continue
+            if turn.watermark is not None and turn.watermark > item.time + self._grace:
+                self.too_late(item, turn)
+            elif all(abs(item.time - other) > self._within for other in passed):
+                passed.append(item.time)
+                turn.items.append(item)
+
+    def close(self, held: Held, watermark: int, turn: Turn) -> None:  # noqa: ARG002 - gives nothing
+        if watermark != FOREVER:  # what passed stays known
+            wait = self._within + self._grace
+            held["passed"] = [time for time in held["passed"] if time + wait >= watermark]
+
+    def due(self, held: Held) -> int | None:
+        return min(held["passed"]) + self._within + self._grace + 1 if held["passed"] else None
+
+    def is_empty(self, held: Held) -> bool:
+        return not held["passed"]

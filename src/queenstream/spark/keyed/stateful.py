@@ -1,0 +1,162 @@
+"""Steps with a state for each key, with timers, and with an end to what nobody touches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from queenstream import durations
+from queenstream.pipeline import nodes
+from queenstream.spark.failures import Guard, Troubles
+from queenstream.spark.graph import Step
+from queenstream.spark.keyed.base import FOREVER, Held, Keyed, Turn
+from queenstream.spark.records import Item, copied, event_time, moment
+from queenstream.windows import length_us
+
+
+class KeyState:
+    """What the user's function sees (``pipeline.state.State``), for one call."""
+
+    __slots__ = ("_at", "_has_timers", "emitted", "timers", "values")
+
+    def __init__(self, held: Held, at: int | None, has_timers: bool) -> None:
+        # Copies: a call that fails has changed nothing.
+        self.values: dict[str, Any] = dict(held["values"])
+        self.timers: dict[str, int] = dict(held["timers"])
+        self._at = at
+        self._has_timers = has_timers
+        self.emitted: list[Any] = []
+
+    @property
+    def time(self) -> datetime:
+        """The event time of the record, or what the timer was set to."""
+        if self._at is None:
+            raise ValueError("there is no event time; say where it stands with .event_time('field')")
+        return moment(self._at)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of that name."""
+        return self.values.get(name, default)
+
+    def set(self, name: str, value: Any) -> None:
+        """Keep a value under a name."""
+        self.values[name] = value
+
+    def delete(self, name: str) -> None:
+        """Forget one value; nothing happens if there is none."""
+        self.values.pop(name, None)
+
+    def clear(self) -> None:
+        """Forget all values and timers of the key."""
+        self.values, self.timers = {}, {}
+
+    def set_timer(
+        self, name: str, *, at: datetime | None = None, after: str | float | timedelta | None = None
+    ) -> None:
+        """Call ``on_timer`` once the watermark is at ``at``, or ``after`` from ``time``."""
+        if not self._has_timers:
+            raise ValueError("a timer needs somebody to call; write .stateful(…, on_timer=function)")
+        if (at is None) == (after is None):
+            raise ValueError(f"timer {name!r}: write either at=… or after=…")
+        self.timers[name] = event_time(at if at is not None else self.time + durations.parse(after or 0))
+
+    def cancel_timer(self, name: str) -> None:
+        """Forget a timer; nothing happens if there is none."""
+        self.timers.pop(name, None)
+
+    def emit(self, record: Any) -> None:
+        """Give a record besides the one that is returned, before it."""
+        self.emitted.append(record)
+
+
+class StatefulStep(Keyed[nodes.Stateful]):
+    """Calls the user's function record by record, and ``on_timer`` with the watermark.
+
+    A key's state: its values, its timers, and when it was last touched.
+    """
+
+    def __init__(self, node: nodes.Stateful, step: Step, guard: Guard, troubles: Troubles) -> None:
+        super().__init__(node, step, guard, troubles)
+        self._ttl = None if node.ttl is None else length_us(node.ttl)
+
+    def begin(self) -> Held:
+        return {"values": {}, "timers": {}, "touched": None}
+
+    def take(self, held: Held, items: list[Item], turn: Turn) -> None:
+        for item in items:
+            if item.time is not None and self._is_over(held, item.time):
+                held |= self.begin()
+            record = copied(item.record) if self.step.shared else item.record
+            made = self._call(held, turn.key, self.node.function, record, record, item.time)
+            turn.items += [Item(each, item.time, turn.key, item.seq, item.due) for each in made]
+
+    def close(self, held: Held, watermark: int, turn: Turn) -> None:
+        if watermark == FOREVER:
+            # Only what is set by now: a timer that sets itself again would never come to an end.
+            for name, at in sorted(held["timers"].items(), key=lambda pair: pair[1]):
+                self._fire(held, name, at, turn)
+            return
+        while not self._forgotten(held, watermark):
+            ripe = [(at, name) for name, at in held["timers"].items() if at <= watermark]
+            if not ripe:
+                return
+            at, name = min(ripe)
+            self._fire(held, name, at, turn)
+
+    def due(self, held: Held) -> int | None:
+        times: list[int] = list(held["timers"].values())
+        if self._ttl is not None and held["touched"] is not None:
+            times.append(held["touched"] + self._ttl)
+        return min(times, default=None)
+
+    def is_empty(self, held: Held) -> bool:
+        return not held["values"] and not held["timers"]
+
+    def _fire(self, held: Held, name: str, at: int, turn: Turn) -> None:
+        if held["timers"].get(name) != at or self._is_over(held, at):
+            return  # over: at the end of all input, where in time the key would have been forgotten before
+        del held["timers"][name]
+        held["touched"] = at if held["touched"] is None else max(at, held["touched"])
+        told = {"key": turn.key, "timer": name}
+        made = self._call(held, turn.key, self.node.on_timer, name, told, at)
+        turn.items += [Item(each, at, turn.key, len(turn.items), True) for each in made]
+
+    def _call(
+        self,
+        held: Held,
+        key: Any,
+        function: Callable[..., Any] | None,
+        argument: Any,
+        record: Any,
+        time: int | None,
+    ) -> list[Any]:
+        """What a call gives; nothing, if it failed for good, and then the state is as before."""
+        if function is None:
+            return []
+
+        def attempt(_: Any) -> list[Any]:
+            state = KeyState(held, time, self.node.on_timer is not None)
+            made = function(key, argument, state)
+            held["values"], held["timers"] = state.values, state.timers
+            if time is not None:
+                held["touched"] = time if held["touched"] is None else max(held["touched"], time)
+            if self.is_empty(held):
+                held["touched"] = None
+            return state.emitted if made is None else [*state.emitted, made]
+
+        [made] = self.guard.each([record], attempt)
+        return made or []
+
+    def _forgotten(self, held: Held, watermark: int) -> bool:
+        if not self._is_over(held, watermark):
+            return False
+        held |= self.begin()
+        return True
+
+    def _is_over(self, held: Held, time: int) -> bool:
+        """Whether nobody touched it for too long; a timer that is set to the end, or before it, will."""
+        if self._ttl is None or held["touched"] is None or self.is_empty(held):
+            return False
+        end = held["touched"] + self._ttl
+        return bool(time >= end and all(at > end for at in held["timers"].values()))

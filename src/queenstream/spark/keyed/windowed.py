@@ -1,0 +1,256 @@
+"""Windows of one key: tumbling and sliding, sessions, counts."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from queenstream import windows
+from queenstream.pipeline import nodes
+from queenstream.pipeline.nodes import WINDOW_END, WINDOW_START
+from queenstream.spark.failures import GONE, Guard, Troubles
+from queenstream.spark.graph import Step
+from queenstream.spark.keyed.base import Held, Keyed, Turn
+from queenstream.spark.records import Item, moment
+from queenstream.windows import Span, length_us
+
+States: TypeAlias = list[Any]
+"""One window's accumulators, in the order of the aggregates."""
+
+
+class Windowed(Keyed[nodes.Aggregation]):
+    """Folds records into windows, and makes rows of windows. Where a record goes, the subclasses say."""
+
+    def __init__(self, node: nodes.Aggregation, step: Step, guard: Guard, troubles: Troubles) -> None:
+        super().__init__(node, step, guard, troubles)
+        self.grace_us = length_us(node.grace)
+        self.updates = node.emit == "update"
+        self._aggregates = [(aggregate, aggregate.reader()) for _, aggregate in node.aggregates]
+        # Users' own first: a record on which one fails is not for the others either.
+        order = sorted(range(len(self._aggregates)), key=lambda at: self._aggregates[at][0].kind != "custom")
+        self._order = order
+        self._custom = any(aggregate.kind == "custom" for aggregate, _ in self._aggregates)
+        self._names = (WINDOW_START, WINDOW_END, *node.keys, *(name for name, _ in node.aggregates))
+
+    def new(self) -> States:
+        """Accumulators of nothing."""
+        return [aggregate.init() for aggregate, _ in self._aggregates]
+
+    def fold(self, states: States, item: Item, arrival: int) -> None:
+        """Add a record."""
+
+        def add(record: Any) -> None:
+            for at in self._order:
+                aggregate, read = self._aggregates[at]
+                states[at] = aggregate.add(states[at], read(record), (item.time or 0, arrival))
+
+        if self._custom:
+            self.guard.each([item.record], add)
+        else:
+            add(item.record)
+
+    def merge(self, into: States, other: States) -> None:
+        """Take the other's in."""
+        for at, (aggregate, _) in enumerate(self._aggregates):
+            into[at] = aggregate.merge(into[at], other[at])
+
+    def give(
+        self, start: int | None, end: int | None, states: States, turn: Turn, at: tuple[int, bool]
+    ) -> None:
+        """A row for a window, at its last instant. ``at``: the row's place in the batch, and ``due``."""
+
+        key = turn.key
+
+        def finished(_: Any) -> list[Any]:
+            return [
+                aggregate.finish(held) for (aggregate, _), held in zip(self._aggregates, states, strict=True)
+            ]
+
+        [values] = (
+            self.guard.each([(key, start, end, states)], finished) if self._custom else [finished(None)]
+        )
+        if values is GONE:
+            return
+        parts = key if len(self.node.keys) > 1 else (key,) if self.node.keys else ()
+        shown = (None if start is None else moment(start), None if end is None else moment(end))
+        row = dict(zip(self._names, (*shown, *parts, *values), strict=True))
+        seq, due = at
+        time = None if end is None else end - 1
+        turn.items.append(Item(row, time, key if self.node.keys else None, seq, due))
+
+
+class Grid(Windowed):
+    """Windows at every slide; tumbling ones are those whose slide is their size.
+
+    A key's state: how many records were folded, and the accumulators of its open windows by their start.
+    """
+
+    def __init__(self, node: nodes.Aggregation, step: Step, guard: Guard, troubles: Troubles) -> None:
+        super().__init__(node, step, guard, troubles)
+        assert isinstance(node.window, windows.Tumbling | windows.Sliding)
+        self._size, self._slide = node.window.size_us, node.window.slide_us
+
+    def begin(self) -> Held:
+        return {"arrived": 0, "windows": {}}
+
+    def take(self, held: Held, items: list[Item], turn: Turn) -> None:
+        limit = None if turn.watermark is None else turn.watermark - self.grace_us
+        touched: dict[int, Item] = {}
+        for item in items:
+            if item.time is None:
+                continue
+            start = last = item.time - item.time % self._slide
+            while start > item.time - self._size and (limit is None or start + self._size > limit):
+                states = held["windows"].get(start)
+                if states is None:
+                    states = held["windows"][start] = self.new()
+                self.fold(states, item, held["arrived"])
+                held["arrived"] += 1
+                touched[start] = item
+                start -= self._slide
+            if start == last and turn.watermark is not None:
+                self.too_late(item, turn, Span(last, last + self._size))
+        if self.updates:
+            for start in sorted(touched):
+                item = touched[start]
+                at = (item.seq, item.due)
+                self.give(start, start + self._size, held["windows"][start], turn, at)
+
+    def close(self, held: Held, watermark: int, turn: Turn) -> None:
+        wait = self._size + self.grace_us
+        for number, start in enumerate(
+            sorted(start for start in held["windows"] if start + wait <= watermark)
+        ):
+            states = held["windows"].pop(start)
+            if not self.updates:
+                self.give(start, start + self._size, states, turn, (number, True))
+
+    def due(self, held: Held) -> int | None:
+        return min(held["windows"]) + self._size + self.grace_us if held["windows"] else None
+
+    def is_empty(self, held: Held) -> bool:
+        return not held["windows"]
+
+
+class Sessions(Windowed):
+    """From a key's first record to its last plus the gap. A key's state: its open sessions."""
+
+    def __init__(self, node: nodes.Aggregation, step: Step, guard: Guard, troubles: Troubles) -> None:
+        super().__init__(node, step, guard, troubles)
+        assert isinstance(node.window, windows.Session)
+        self._gap = length_us(node.window.gap)
+
+    def begin(self) -> Held:
+        return {"arrived": 0, "sessions": []}
+
+    def take(self, held: Held, items: list[Item], turn: Turn) -> None:
+        touched: list[tuple[list[Any], Item]] = []
+        for item in items:
+            if item.time is None:
+                continue
+            session = self._find(held, item.time, turn.watermark)
+            if session is None:
+                self.too_late(item, turn, Span(item.time, item.time + self._gap))
+                continue
+            self.fold(session[2], item, held["arrived"])
+            held["arrived"] += 1
+            touched.append((session, item))
+        if self.updates:
+            for session in held["sessions"]:
+                last = next((item for other, item in reversed(touched) if other is session), None)
+                if last is not None:
+                    start, end, states = session
+                    self.give(start, end, states, turn, (last.seq, last.due))
+
+    def _find(self, held: Held, time: int, watermark: int | None) -> list[Any] | None:
+        """The session that takes the record, maybe a new one, maybe made of several; None: it is late."""
+        end = time + self._gap
+        sessions: list[list[Any]] = held["sessions"]
+        taking = [each for each in sessions if each[0] < end and time < each[1]]
+        if not taking:
+            if watermark is not None and end + self.grace_us <= watermark:
+                return None
+            taking = [[time, end, self.new()]]
+            sessions.append(taking[0])
+        first, *others = taking
+        first[0] = min(first[0], time)
+        first[1] = max(end, *(each[1] for each in taking)) if others else max(end, first[1])
+        for other in others:
+            self.merge(first[2], other[2])
+        held["sessions"] = sorted(
+            (each for each in sessions if all(each is not other for other in others)),
+            key=lambda each: each[0],
+        )
+        return first
+
+    def close(self, held: Held, watermark: int, turn: Turn) -> None:
+        ripe = [each for each in held["sessions"] if each[1] + self.grace_us <= watermark]
+        held["sessions"] = [each for each in held["sessions"] if each[1] + self.grace_us > watermark]
+        for number, (start, end, states) in enumerate(ripe):
+            if not self.updates:
+                self.give(start, end, states, turn, (number, True))
+
+    def due(self, held: Held) -> int | None:
+        ends: list[int] = [each[1] for each in held["sessions"]]
+        return min(ends) + self.grace_us if ends else None
+
+    def is_empty(self, held: Held) -> bool:
+        return not held["sessions"]
+
+
+class Counts(Windowed):
+    """So many records of a key in a row. Nothing is late for them, and only records close them.
+
+    A key's state: how many records it has had, and of each window that is not full how many it has, the
+    first and last time of these, and the accumulators.
+    """
+
+    def __init__(self, node: nodes.Aggregation, step: Step, guard: Guard, troubles: Troubles) -> None:
+        super().__init__(node, step, guard, troubles)
+        assert isinstance(node.window, windows.Count)
+        self._size, self._step = node.window.size, node.window.step
+
+    def begin(self) -> Held:
+        return {"position": 0, "windows": []}
+
+    def take(self, held: Held, items: list[Item], turn: Turn) -> None:
+        filling: list[list[Any]] = held["windows"]
+        for item in items:
+            if held["position"] % self._step == 0:
+                filling.append([0, None, None, self.new()])
+            held["position"] += 1
+            for window in filling:
+                self._add(window, item, held["position"])
+            if filling and filling[0][0] == self._size:
+                self._give(filling.pop(0), turn, item)
+        if self.updates and items:
+            for window in filling:
+                self._give(window, turn, items[-1])
+
+    def _add(self, window: list[Any], item: Item, arrival: int) -> None:
+        number, first, last, states = window
+        if item.time is not None:
+            first = item.time if first is None else min(first, item.time)
+            last = item.time if last is None else max(last, item.time)
+        window[:] = number + 1, first, last, states
+        self.fold(states, item, arrival)
+
+    def _give(self, window: list[Any], turn: Turn, item: Item) -> None:
+        _, first, last, states = window
+        end = None if last is None else last + 1
+        self.give(first, end, states, turn, (item.seq, item.due))
+
+    def close(self, held: Held, watermark: int, turn: Turn) -> None:
+        """Time closes none."""
+
+    def due(self, held: Held) -> int | None:  # noqa: ARG002 - never
+        return None
+
+    def is_empty(self, held: Held) -> bool:  # noqa: ARG002 - the position counts
+        return False
+
+
+def windowed(node: nodes.Aggregation) -> type[Windowed]:
+    """What does a node's windows."""
+    if isinstance(node.window, windows.Session):
+        return Sessions
+    return Counts if isinstance(node.window, windows.Count) else Grid

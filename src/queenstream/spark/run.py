@@ -1,0 +1,365 @@
+"""A run of a pipeline on Spark: one streaming query, in this process' session or a new one.
+
+run = Pipeline("totals").source(…) … .start(checkpoint="state/")
+run.get_stats()["messages_per_second"]
+run.stop()
+run.wait()
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from queenstream.batches import Batch
+from queenstream.connectors import Context, reader_for, writer_for
+from queenstream.errors import ConfigError
+from queenstream.pipeline.endpoints import Queue, Stream
+from queenstream.pipeline.nodes import Read
+from queenstream.pipeline.planning import Plan
+from queenstream.pipeline.running import RunOptions
+from queenstream.schemas import Schema
+from queenstream.schemas.types import Struct
+from queenstream.spark import session
+from queenstream.spark.compile import Compiler, check
+from queenstream.spark.expressions import spark_type
+from queenstream.spark.failures import QueryFailed
+from queenstream.spark.homes import home_for
+from queenstream.spark.metrics import Meter
+from queenstream.spark.native import (
+    Native,
+    arrow_type,
+    native,
+    records_of,
+    source_columns,
+    without_partition,
+    write_directly,
+    writes_directly,
+)
+from queenstream.spark.sinks import Deliverer, Events, Told, sinks_of, told_by
+from queenstream.spark.sources import (
+    FED,
+    Decoder,
+    FedDecoder,
+    Feed,
+    QueueDecoder,
+    StreamDecoder,
+    feed,
+    is_fed,
+    read_broker,
+    read_fed,
+)
+
+__all__ = ["SparkRun", "start"]
+
+log = logging.getLogger("queenstream.spark")
+
+_FILES_AHEAD = 16  # how many batches may be fed that the query has not taken
+_STARVED = "Python worker failed to connect back"  # Spark gives it ten seconds: not enough on a busy machine
+_RESTARTS = 3
+_GENTLE_SECONDS = 30.0  # how long a stop waits for the batch under way
+_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+Fed = Mapping[str, Sequence[Batch]]
+"""Batches by the steps that read them, instead of their sources: for tests."""
+
+
+def start(plan: Plan, options: RunOptions) -> SparkRun:
+    """Start a plan in the background. What Spark cannot do is said here, before anything runs."""
+    check(plan)
+    if options.from_checkpoint is not None:
+        raise ConfigError(
+            "Spark goes on from its last batch; leave from_checkpoint out, or run with engine='local'"
+        )
+    for read in plan.sources:
+        if is_fed(read.source):
+            reader_for(read.source, Context(plan.name, read.name, options.url))
+    for name, sink in sinks_of(plan).items():
+        writer_for(sink, Context(plan.name, name, options.url))
+    run = SparkRun(plan, options)
+    run.start()
+    return run
+
+
+class SparkRun:
+    """A run. Its methods may be called from any thread."""
+
+    def __init__(
+        self, plan: Plan, options: RunOptions, batches: Fed | None = None, *, end: bool = True
+    ) -> None:
+        self.plan = plan
+        self._options = options
+        self._given = batches
+        self._end = end
+        self._once = options.until == "caught_up" or plan.bounded or batches is not None
+        self._events = Events(plan.name)
+        self._meter = Meter([read.name for read in plan.sources])
+        self._feeds: dict[str, Feed] = {}
+        self._stopping = threading.Event()
+        self._feeding: list[threading.Thread] = []
+        self._error: BaseException | None = None
+        self._finished = threading.Lock()
+        self._over = False
+        self._restarts = 0
+        self._rows: DataFrame
+        self._query: StreamingQuery
+
+    def start(self) -> None:
+        """Begin; ``start(plan, options)`` does."""
+        try:
+            spark = session(self.plan.name, self._options.master)
+            self._is_native = native(self.plan, spark)
+            self._home = home_for(spark, self.plan, self._options.checkpoint, native=self._is_native)
+        except BaseException:
+            self._events.close()
+            raise
+        self._deliverer = Deliverer(
+            self.plan, self._options.url, self._home.generation, self._home.outbox, self._events
+        )
+        try:
+            self._deliverer.open()
+            self._open_feeds()
+            self._rows = self._compiled(spark)
+            self._query = self._begin(spark, self._rows)
+        except BaseException:
+            self._close()
+            raise
+        if not self._once:
+            self._feed_live()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until it has ended; False if it had not after ``timeout`` seconds. Raises what made it fail."""
+        try:
+            ended = self._await(timeout)
+        except KeyboardInterrupt:
+            self.stop()
+            self._await(None)
+            raise
+        if not ended:
+            return False
+        self._finish()
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def stop(self) -> None:
+        """Let the batch under way come to its end, and end."""
+        self._stopping.set()
+        end = time.monotonic() + _GENTLE_SECONDS
+        while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < end:
+            time.sleep(0.05)
+        self._query.stop()
+
+    def get_stats(self) -> dict[str, float]:
+        """Its figures; those of a step are ``steps.<name>.taken``, ``failed`` and ``late``."""
+        if self._is_native:
+            self._meter.observe(self._query.recentProgress, self._native.observed)
+        return self._meter.stats(self._query.lastProgress)
+
+    def explain(self) -> str:
+        """The physical plan of the last batch, as Spark writes it."""
+        return str(self._query._jsq.explainInternal(False))
+
+    # How it is put together
+
+    def _compiled(self, spark: SparkSession) -> DataFrame:
+        sources = {read.name: self._source(spark, read) for read in self.plan.sources}
+        if self._is_native:
+            [source] = sources.values()
+            self._native = Native(self.plan, source)
+            return self._native.rows
+        return Compiler(self.plan, self._decoders()).compile(sources)
+
+    def _open_feeds(self) -> None:
+        """For what the tasks do not read; a run that comes to an end is fed before it begins."""
+        for read in self.plan.sources:
+            if self._given is None and not is_fed(read.source):
+                continue
+            into = self._feeds[read.name] = Feed(self._home.feed(read.name), self._record_type(read))
+            if self._given is not None:
+                self._feed_given(read, into)
+            elif self._once:
+                self._feed(read, into, into.written)
+
+    def _feed_given(self, read: Read, into: Feed) -> None:
+        assert self._given is not None
+        for batch in self._given[read.name][into.written :]:
+            into.write(batch)
+        if self._end and not into.ended:
+            into.write(Batch([]), end=True)
+
+    def _feed(self, read: Read, into: Feed, before: int) -> None:
+        reader = reader_for(read.source, Context(self.plan.name, read.name, self._options.url))
+        ahead = None if self._once else _FILES_AHEAD
+        self._events.run(
+            feed(
+                reader,
+                into,
+                until_quiet=self._once,
+                stopping=self._stopping.is_set,
+                may_read=lambda: ahead is None or into.written - before - self._meter.batches < ahead,
+            )
+        )
+
+    def _feed_live(self) -> None:
+        """Feed beside the query, each source in a thread of its own."""
+
+        def work(read: Read, into: Feed, before: int) -> None:
+            try:
+                self._feed(read, into, before)
+            except BaseException as error:  # noqa: BLE001 - wait() raises it
+                self._error = error
+                self._query.stop()
+
+        for read in self.plan.sources:
+            if read.name in self._feeds:
+                into = self._feeds[read.name]
+                thread = threading.Thread(target=work, args=(read, into, into.written), daemon=True)
+                self._feeding.append(thread)
+                thread.start()
+
+    def _record_type(self, read: Read) -> pa.DataType | None:
+        schema = read.source.columns
+        return arrow_type(Struct(schema.fields)) if self._is_native and schema is not None else None
+
+    def _source(self, spark: SparkSession, read: Read) -> DataFrame:
+        schema = read.source.columns
+        typed = schema if self._is_native else None
+        if read.name in self._feeds:
+            columns = FED if typed is None else source_columns(read, typed)
+            return read_fed(spark, self._home.feed(read.name), columns)
+        assert isinstance(read.source, Queue | Stream)
+        payload = "STRING" if typed is None else spark_type(Struct(typed.fields))
+        return read_broker(spark, read.source, self.plan.name, self._options.url, payload)
+
+    def _decoders(self) -> dict[str, Decoder]:
+        return {read.name: self._decoder(number, read) for number, read in enumerate(self.plan.sources)}
+
+    def _decoder(self, number: int, read: Read) -> Decoder:
+        if read.name in self._feeds:
+            return FedDecoder(number)
+        source = read.source
+        if isinstance(source, Queue):
+            schema = None if source.schema is None else Schema.of(source.schema)
+            return QueueDecoder(number, schema, envelope=source.envelope)
+        return StreamDecoder(number)
+
+    def _begin(self, spark: SparkSession, rows: DataFrame) -> StreamingQuery:
+        writer = (
+            rows.writeStream.foreachBatch(self._batch)
+            .outputMode("append")
+            .queryName(self._home.query_name(self.plan.name))
+        )
+        writer = writer.option("checkpointLocation", self._home.spark)
+        if self._once:
+            writer = writer.trigger(availableNow=True)
+        else:
+            interval = self._options.interval
+            seconds = 0.0 if interval is None else interval.total_seconds()
+            writer = writer.trigger(processingTime=f"{seconds:.3f} seconds")
+        with Settings(spark, self._wanted()):
+            return writer.start()
+
+    def _wanted(self) -> dict[str, str]:
+        """What the query needs of the session's settings."""
+        # With one step that has state, a record is late by what the batch before it has shown: as it is here.
+        wanted = (
+            {"spark.sql.streaming.statefulOperator.allowMultiple": "false"}
+            if self._is_native
+            else {
+                # Spark's check does not know that the stages look after late records themselves.
+                "spark.sql.streaming.unsupportedOperationCheck": "false"
+            }
+        )
+        if self._home.temporary:
+            # Nobody goes on from a temporary folder, so the quicker way of writing it is safe.
+            wanted["spark.sql.streaming.checkpointFileManagerClass"] = _FILE_MANAGER
+        return wanted
+
+    def _batch(self, rows: DataFrame, batch_id: int) -> None:
+        """A batch is computed here, and written."""
+        try:
+            told = self._told(rows, batch_id)
+            self._deliverer.deliver(batch_id, told.outbox)
+            self._meter.count(told.counts, self._deliverer.counts)
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def _told(self, rows: DataFrame, batch_id: int) -> Told:
+        return self._told_natively(rows, batch_id) if self._is_native else told_by(self.plan, rows.toArrow())
+
+    def _told_natively(self, rows: DataFrame, batch_id: int) -> Told:
+        """What the driver has to write of a batch; queues are written by the tasks, if they can."""
+        outputs = self._native.outputs(rows.persist())
+        told = Told()
+        for write in self.plan.sinks:
+            found, schema = outputs[write.name]
+            if writes_directly(write, schema):
+                assert isinstance(write.sink, Queue)
+                write_directly(found, write.sink, f"{self._home.generation} {write.name}", batch_id)
+                found = without_partition(found, write.sink)
+            told.outbox[write.name] = records_of(found, schema)
+        rows.unpersist()
+        return told
+
+    def _await(self, timeout: float | None) -> bool:
+        try:
+            if timeout is None:
+                self._query.awaitTermination()
+                return True
+            return bool(self._query.awaitTermination(timeout))  # type: ignore[arg-type]
+        except StreamingQueryException as error:
+            if self._error is None and _STARVED in str(error) and self._restarts < _RESTARTS:
+                self._restarts += 1
+                log.warning("%s goes on from its last batch: %s", self.plan.name, _STARVED)
+                self._query = self._begin(self._rows.sparkSession, self._rows)
+                return self._await(timeout)
+            if self._error is None:
+                told = str(error).partition("\n")[0]
+                self._error = QueryFailed(f"{self.plan.name} failed: {told}; the session's log has the rest")
+                self._error.__cause__ = error
+            return True
+
+    def _finish(self) -> None:
+        with self._finished:
+            if self._over:
+                return
+            self._over = True
+            self._stopping.set()
+            for thread in self._feeding:
+                thread.join()
+            self._close()
+
+    def _close(self) -> None:
+        self._deliverer.close()
+        self._events.close()
+        self._home.leave()
+
+
+class Settings:
+    """Settings of the session that a query takes with it when it starts, and that nobody else is to have."""
+
+    def __init__(self, spark: SparkSession, wanted: Mapping[str, str]) -> None:
+        self._spark = spark
+        self._wanted = wanted
+        self._before: dict[str, str | None] = {}
+
+    def __enter__(self) -> None:
+        for name, value in self._wanted.items():
+            self._before[name] = self._spark.conf.get(name, None)
+            self._spark.conf.set(name, value)
+
+    def __exit__(self, *_: object) -> None:
+        for name, value in self._before.items():
+            if value is None:
+                self._spark.conf.unset(name)
+            else:
+                self._spark.conf.set(name, value)

@@ -1,0 +1,204 @@
+"""How a batch's rows reach the sinks: on the driver, through the same writers as everywhere, under the
+batch's id.
+
+What a batch gives is stored in the checkpoint first (the outbox), if that is a folder of this machine.
+After a crash the batch runs again, and what was stored is written again: writers know the id, so nothing is
+there twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from queenstream.connectors import Context, Writer, writer_for
+from queenstream.pipeline.endpoints import Sink
+from queenstream.pipeline.nodes import Write
+from queenstream.pipeline.planning import Plan
+from queenstream.pipeline.policies import DeadLetters
+from queenstream.spark import flow
+from queenstream.spark.failures import StepFailed, Troubles, letter
+from queenstream.spark.records import short, unpacked
+
+T = TypeVar("T")
+
+Outbox = dict[str, list[Any]]
+"""Rows by the names of ``sinks_of``."""
+
+
+class Events:
+    """An event loop in a thread of its own, for writers and readers."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name=f"queenstream {name}", daemon=True
+        )
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def close(self) -> None:
+        """Let it end."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def sinks_of(plan: Plan) -> dict[str, Sink]:
+    """All that a run writes to, by name: the plan's sinks, and where its dead letters go."""
+    letters = {_letters_name(sink): sink for sink in plan.dead_letters}
+    return {**{write.name: write.sink for write in plan.sinks}, **letters}
+
+
+def _letters_name(sink: Sink) -> str:
+    return f"dead-letters:{':'.join(sink.address)}"
+
+
+@dataclass(slots=True)
+class Told:
+    """A batch as the driver sees it: rows for sinks, and what happened at the steps."""
+
+    outbox: Outbox = field(default_factory=dict)
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+
+
+def told_by(plan: Plan, table: pa.Table) -> Told:
+    """What the rows of the last stage say."""
+    told = Told()
+    places = sorted(zip(*(table.column(name).to_pylist() for name in flow.NAMES), strict=True), key=_place)
+    for node, port, _, _, _, _, _, data in places:
+        record, _ = unpacked(data)
+        if port == flow.FAILED:
+            raise StepFailed(record)
+        if port == flow.COUNTS:
+            _add(told.counts, record)
+        elif port == flow.LETTER:
+            then = plan.node(node).policy.then
+            assert isinstance(then, DeadLetters), "only steps with dead letters give any"
+            told.outbox.setdefault(_letters_name(then.sink), []).append(record)
+        else:
+            told.outbox.setdefault(node, []).append(record)
+    return told
+
+
+def _add(into: dict[str, dict[str, int]], counts: Mapping[str, Mapping[str, int]]) -> None:
+    for step, numbers in counts.items():
+        known = into.setdefault(step, {})
+        for what, number in numbers.items():
+            known[what] = known.get(what, 0) + number
+
+
+def _place(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What came with the watermark, by time, then the records of the batch in their order."""
+    node, port, _, seq, sub, time, due, _ = row
+    return (port != flow.FAILED, node, port, not due, time if due and time is not None else 0, seq, sub)
+
+
+class Deliverer:
+    """The writers of a run. ``generation`` tells its batches from those of other runs."""
+
+    def __init__(
+        self, plan: Plan, url: str | None, generation: str, folder: Path | None, events: Events
+    ) -> None:
+        self._plan = plan
+        self._generation = generation
+        self._folder = folder
+        self._events = events
+        self._writes: dict[str, Write] = {write.name: write for write in plan.sinks}
+        self._writers: dict[str, Writer] = {
+            name: writer_for(sink, Context(plan.name, name, url)) for name, sink in sinks_of(plan).items()
+        }
+        self._opened: list[Writer] = []
+        self.counts: dict[str, dict[str, int]] = {}
+
+    def open(self) -> None:
+        """Connect to all sinks."""
+        for writer in self._writers.values():
+            self._events.run(writer.open())
+            self._opened.append(writer)
+
+    def deliver(self, batch_id: int, outbox: Outbox) -> None:
+        """Write a batch; when it returns, its rows are in the sinks, or their steps' policies have them."""
+        stored = self._stored(batch_id, outbox)
+        self._events.run(self._deliver(f"{self._generation}-{batch_id:010}", stored))
+
+    def close(self) -> None:
+        """Let go of the sinks that were opened."""
+        for writer in self._opened:
+            self._events.run(writer.close())
+        self._opened = []
+
+    def _stored(self, batch_id: int, outbox: Outbox) -> Outbox:
+        """The batch as it is stored: as it was the first time, if this is not the first time."""
+        if self._folder is None:
+            return outbox
+        path = self._folder / f"{batch_id:010}.pickle"
+        if path.exists():
+            before: Outbox = pickle.loads(path.read_bytes())  # noqa: S301 - written below
+            return before
+        for old in self._folder.glob("*.pickle"):
+            old.unlink()
+        hidden = path.with_suffix(".new")
+        with hidden.open("wb") as file:
+            file.write(cloudpickle.dumps(outbox))  # type: ignore[no-untyped-call]
+            file.flush()
+            os.fsync(file.fileno())
+        hidden.rename(path)
+        return outbox
+
+    async def _deliver(self, epoch: str, outbox: Mapping[str, Sequence[Any]]) -> None:
+        letters: Outbox = {}
+        for name, rows in outbox.items():
+            if rows and name in self._writers:
+                await self._write(name, epoch, rows, letters)
+        for name, rows in letters.items():
+            refused = await self._writers[name].write(f"{epoch}-refused", rows)
+            if refused:
+                raise _undeliverable(name, refused[0][1])
+
+    async def _write(self, name: str, epoch: str, rows: Sequence[Any], letters: Outbox) -> None:
+        refused = await self._writers[name].write(epoch, rows)
+        if not refused:
+            return
+        write = self._writes.get(name)
+        if write is None:
+            raise _undeliverable(name, refused[0][1])
+        attempt = 1
+        while refused and attempt <= write.policy.max_retries:
+            await asyncio.sleep(write.policy.pause(attempt).total_seconds())
+            rows = [rows[index] for index, _ in refused]
+            refused = await self._writers[name].write(f"{epoch}-{attempt}", rows)
+            attempt += 1
+        for index, error in refused:
+            self._refused(write, rows[index], error, attempt, letters)
+
+    def _refused(self, write: Write, row: Any, error: Exception, attempts: int, letters: Outbox) -> None:
+        """A row that a sink does not take is an error of the step that writes."""
+        counts = self.counts.setdefault(write.name, {})
+        counts["failed"] = counts.get("failed", 0) + 1
+        then = write.policy.then
+        if then == "fail":
+            raise StepFailed(
+                f"{write.where}: {write.name} refused {short(row)}: {error}; mend the row or the sink, "
+                "or write on_error='skip' or DeadLetters('name') to go on without such rows"
+            ) from error
+        if isinstance(then, DeadLetters):
+            counts["dead_letters"] = counts.get("dead_letters", 0) + 1
+            told = letter(write.name, row, error, attempts, Troubles(self._plan.name))
+            letters.setdefault(_letters_name(then.sink), []).append(told)
+
+
+def _undeliverable(name: str, error: Exception) -> StepFailed:
+    return StepFailed(f"{name} refused a dead letter: {error}; mend the sink and start again")

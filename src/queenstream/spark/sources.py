@@ -1,0 +1,258 @@
+"""How a query reads a source. Queues and streams are read by the tasks, through ``format("queen")``.
+
+Everything else is read here on the driver by its connector, and fed: each batch becomes a file in a folder of
+the checkpoint, with the position after it, and a batch of the query is one file. So what was read once is
+read the same again after a crash, whatever the source can or cannot do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from queenstream.batches import Batch
+from queenstream.connectors import Reader
+from queenstream.errors import ConfigError
+from queenstream.pipeline.endpoints import Queue, Source, Stream
+from queenstream.schemas import Schema
+from queenstream.spark.records import Item, packed, unpacked
+from queenstream.windows import to_us
+
+RECORD, FAILURE, END = 0, 1, 2
+FED = "kind INT, seq LONG, time LONG, record BINARY"
+BATCH_RECORDS = 10_000
+
+_ARROW = pa.schema([("kind", pa.int32()), ("seq", pa.int64()), ("time", pa.int64()), ("record", pa.binary())])
+_RECORD_AT = 3
+_POSITIONS = b"queenstream.positions"
+_SOURCE_BITS = 48  # below the source's number in ``seq`` is the record's
+
+
+@dataclass(slots=True)
+class Decoded:
+    """A piece of a source's batch: records, what could not be made one, and whether it was the end."""
+
+    items: list[Item] = field(default_factory=list)
+    failures: list[tuple[Any, Exception]] = field(default_factory=list)
+    ended: bool = False
+
+
+class Decoder(Protocol):
+    """Makes records of the rows of a source."""
+
+    def decode(self, batch: pa.RecordBatch) -> Decoded:
+        """The records of some rows."""
+        ...
+
+
+def is_fed(source: Source[Any]) -> bool:
+    """Whether a source is read on the driver."""
+    return not isinstance(source, Queue | Stream)
+
+
+# Queues and streams
+
+
+def read_broker(
+    spark: SparkSession, source: Queue | Stream, pipeline: str, url: str | None, payload: str = "STRING"
+) -> DataFrame:
+    """The messages of a queue, or the windows of a stream, with payloads as text or as another type."""
+    start = source.start.isoformat() if isinstance(source.start, datetime) else source.start
+    reader = (
+        spark.readStream.format("queen")
+        .option("queue" if isinstance(source, Queue) else "stream", source.name)
+        .option("group", source.group or pipeline)
+        .option("startingOffsets", start)
+        .option("schema", payload)
+    )
+    place = source.url or os.environ.get("QUEEN_PG") or url
+    if place is not None:
+        reader = reader.option("pg" if place.startswith("postgres") else "url", place)
+    found = reader.load()
+    if isinstance(source, Queue) and source.partition is not None:
+        found = found.where(f.col("partition") == source.partition)
+    return found
+
+
+class QueueDecoder:
+    """A record is a message's payload, or with ``envelope`` the message."""
+
+    def __init__(self, number: int, schema: Schema | None, *, envelope: bool) -> None:
+        self._base = number << _SOURCE_BITS
+        self._schema = schema
+        self._envelope = envelope
+
+    def decode(self, batch: pa.RecordBatch) -> Decoded:
+        """The records of some messages."""
+        decoded = Decoded()
+        for row in batch.to_pylist():
+            try:
+                payload = msgspec.json.decode(row["data"])
+                data = payload if self._schema is None else self._schema.coerce(payload)
+            except Exception as error:  # noqa: BLE001 - a payload that does not fit: the step's policy decides
+                decoded.failures.append((row["data"], error))
+                continue
+            record = _enveloped(row, data) if self._envelope else data
+            decoded.items.append(Item(record, to_us(row["created_at"]), None, self._base + row["id"]))
+        return decoded
+
+
+def _enveloped(row: dict[str, Any], data: Any) -> dict[str, Any]:
+    names = ("id", "transaction_id", "queue", "partition", "created_at")
+    return {name: str(row[name]) if name == "id" else row[name] for name in names} | {"data": data}
+
+
+class StreamDecoder:
+    """A record is a closed window."""
+
+    def __init__(self, number: int) -> None:
+        self._base = number << _SOURCE_BITS
+
+    def decode(self, batch: pa.RecordBatch) -> Decoded:
+        """The records of some windows."""
+        decoded = Decoded()
+        for place, row in enumerate(batch.to_pylist()):
+            record = {
+                "key": row["key"],
+                "window_start": row["window_start"],
+                "window_end": row["window_end"],
+                "messages": [_message(each) for each in row["messages"] or ()],
+            }
+            decoded.items.append(Item(record, to_us(row["window_start"]), None, self._base + place))
+        return decoded
+
+
+def _message(row: dict[str, Any]) -> dict[str, Any]:
+    names = ("id", "created_at", "queue", "partition")
+    return {name: str(row[name]) if name == "id" else row[name] for name in names} | {
+        "data": msgspec.json.decode(row["data"])
+    }
+
+
+# What is fed
+
+
+def read_fed(spark: SparkSession, folder: Path, columns: str = FED) -> DataFrame:
+    """The batches in a folder, one after the other."""
+    return spark.readStream.schema(columns).option("maxFilesPerTrigger", 1).parquet(str(folder))
+
+
+class FedDecoder:
+    """A record is what was fed."""
+
+    def __init__(self, number: int) -> None:
+        self._base = number << _SOURCE_BITS
+
+    def decode(self, batch: pa.RecordBatch) -> Decoded:
+        """The records of a file, or of a part of one."""
+        decoded = Decoded()
+        columns = (batch.column(name).to_pylist() for name in _ARROW.names)
+        for kind, seq, at, data in zip(*columns, strict=True):
+            if kind == END:
+                decoded.ended = True
+            elif kind == FAILURE:
+                decoded.failures.append(unpacked(data))
+            else:
+                record, key = unpacked(data)
+                decoded.items.append(Item(record, at, key, self._base + seq))
+        return decoded
+
+
+class Feed:
+    """Writes a source's batches into its folder, each as a file that appears whole.
+
+    With ``record`` records are typed columns of that type, otherwise bytes.
+    """
+
+    def __init__(self, folder: Path, record: pa.DataType | None = None) -> None:
+        self._folder = folder
+        self._typed = record is not None
+        self._schema = _ARROW if record is None else _ARROW.set(_RECORD_AT, pa.field("record", record))
+        folder.mkdir(parents=True, exist_ok=True)
+        files = sorted(folder.glob("*.parquet"))
+        self.written = len(files)
+        self._seq = 0
+        self.positions: dict[str, Any] = {}
+        self.ended = False
+        if files:
+            last = pq.read_table(files[-1])
+            told = json.loads(last.schema.metadata[_POSITIONS])
+            self.positions, self._seq, self.ended = told["positions"], told["seq"], told["ended"]
+
+    def write(self, batch: Batch, changes: dict[str, Any] | None = None, *, end: bool = False) -> None:
+        """One more batch; ``changes`` are positions that moved with it, ``end``: it is the last one."""
+        self.positions |= changes or {}
+        self.ended = end
+        kinds = [RECORD] * len(batch.records) + [FAILURE] * len(batch.failures) + [END] * end
+        times: list[int | None] = [*batch.times] if batch.times else [None] * len(batch.records)
+        if self._typed:
+            records: list[Any] = [*batch.records, *[None] * (len(kinds) - len(batch.records))]
+        else:
+            records = [packed(record, None) for record in batch.records]
+            records += [packed(*failure) for failure in batch.failures] + [b""] * end
+        times += [None] * (len(kinds) - len(times))
+        first, self._seq = self._seq, self._seq + len(kinds)
+        told = {"positions": self.positions, "seq": self._seq, "ended": end}
+        columns: Sequence[Any] = (kinds, list(range(first, self._seq)), times, records)
+        table = pa.table(
+            [pa.array(column, each.type) for column, each in zip(columns, self._schema, strict=True)],
+            schema=self._schema,
+        ).replace_schema_metadata({_POSITIONS: json.dumps(told).encode()})
+        self._place(table)
+
+    def _place(self, table: pa.Table) -> None:
+        name = f"{self.written:012}.parquet"
+        hidden = self._folder / f".{name}"
+        pq.write_table(table, hidden)
+        # Spark takes the oldest first: a second for each, from a day on which nothing else was written.
+        os.utime(hidden, (self.written, self.written))
+        hidden.rename(self._folder / name)
+        self.written += 1
+
+
+async def feed(
+    reader: Reader,
+    into: Feed,
+    *,
+    until_quiet: bool,
+    stopping: Callable[[], bool],
+    may_read: Callable[[], bool],
+) -> None:
+    """Feed what a reader gives until it ends, or, with ``until_quiet``, until it has nothing for now."""
+    await reader.open(into.positions)
+    try:
+        if into.ended:
+            batch = await reader.read(1, 0.0)
+            if batch is not None and not batch.empty:
+                raise ConfigError(
+                    "a source that had ended in this checkpoint has more: its windows are closed; take "
+                    "another checkpoint folder, or write follow=True for a source that grows"
+                )
+            return
+        while not stopping():
+            if not may_read():
+                await asyncio.sleep(0.02)
+                continue
+            batch = await reader.read(BATCH_RECORDS, 0.2)
+            if batch is None:
+                into.write(Batch([]), end=True)
+                break
+            if not batch.empty:
+                into.write(batch, reader.changes())
+                await reader.commit()
+            elif until_quiet:
+                break
+    finally:
+        await reader.close()

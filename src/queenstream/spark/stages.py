@@ -1,0 +1,197 @@
+"""The work of tasks: the entry, where the records of a source begin; stages, where they meet by key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
+from pyspark.sql.types import StringType, StructField, StructType
+
+from queenstream.pipeline import nodes
+from queenstream.spark import flow
+from queenstream.spark.failures import Ended, Guard, Troubles
+from queenstream.spark.graph import Graph, Step, grouping
+from queenstream.spark.keyed.base import FOREVER, Held, Keyed, Turn
+from queenstream.spark.keyed.deduplicating import Deduplicating
+from queenstream.spark.keyed.joining import Joining
+from queenstream.spark.keyed.stateful import StatefulStep
+from queenstream.spark.keyed.windowed import windowed
+from queenstream.spark.packing import pack, unpack
+from queenstream.spark.records import Item
+from queenstream.spark.sources import Decoder
+from queenstream.spark.steps import Passage, Router
+
+_STATE = StructType([StructField("text", StringType())])
+_Out = Row(*flow.NAMES)
+
+Maker: TypeAlias = Callable[[Any, Step, Guard, Troubles], Keyed[Any]]
+
+
+class Entry:
+    """From the rows of a source to rows for the stages and the sinks: a function for ``mapInArrow``."""
+
+    def __init__(self, graph: Graph, pipeline: str, read: str, decoder: Decoder) -> None:
+        self._graph = graph
+        self._pipeline = pipeline
+        self._read = read
+        self._decoder = decoder
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        troubles = Troubles(self._pipeline)
+        router = Router(self._graph, troubles)
+        for batch in batches:
+            try:
+                passage = self._through(batch, router, troubles)
+            except Ended as ended:
+                yield flow.with_clock([flow.failure(str(ended))], None)
+                return
+            yield flow.with_clock(list(flow.values_of(passage, troubles, self._graph)), passage.highest)
+
+    def _through(self, batch: pa.RecordBatch, router: Router, troubles: Troubles) -> Passage:
+        decoded = self._decoder.decode(batch)
+        passage = Passage()
+        troubles.count(self._read, "taken", len(decoded.items))
+        for record, error in decoded.failures:
+            router.guard(self._read).give_up(record, error)
+        if self._graph[self._read].is_clock:
+            passage.saw([item.time for item in decoded.items if item.time is not None])
+        router.after(self._read, decoded.items, passage)
+        if decoded.ended:
+            passage.highest = FOREVER
+        return passage
+
+
+class Stage(StatefulProcessor):
+    """The steps with state that stand ``depth`` deep. What is for others passes by."""
+
+    def __init__(self, graph: Graph, pipeline: str, depth: int) -> None:
+        self._graph = graph
+        self._pipeline = pipeline
+        self._depth = depth
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """A task begins."""
+        self._handle = handle
+        self._state = handle.getValueState("state", _STATE)
+        self._troubles = Troubles(self._pipeline)
+        self._router = Router(self._graph, self._troubles)
+        self._at_work: dict[str, Keyed[Any]] = {}
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:  # noqa: N802, N803
+        """The records of one key."""
+        step = self._graph.get(key[0])
+        if step is None or not step.has_state or step.depth != self._depth:
+            for row in rows:
+                yield _Out(*(row[name] for name in flow.NAMES))
+            return
+        arrived = sorted(
+            rows, key=lambda row: (row.port, not row.due, row.time if row.due else 0, row.seq, row.sub)
+        )
+        items = [(row.port, flow.item_of(row)) for row in arrived]
+        yield from self._give(step, items, timerValues, fired=False)
+
+    def handleExpiredTimer(  # noqa: N802
+        self,
+        key: Any,
+        timerValues: TimerValues,  # noqa: N803
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: ARG002, N803
+    ) -> Iterator[Row]:
+        """Time has come for one key."""
+        yield from self._give(self._graph[key[0]], [], timerValues, fired=True)
+
+    def close(self) -> None:
+        """A task ends."""
+
+    def _give(
+        self, step: Step, items: list[tuple[int, Item]], at: TimerValues, *, fired: bool
+    ) -> Iterator[Row]:
+        passage = Passage()
+        try:
+            state = self._read(step, items)
+            if state is not None:
+                # A timer that fired is Spark's to delete.
+                before = None if fired else state["timer"]
+                watermark = flow.from_watermark(at.getCurrentWatermarkInMs())
+                self._work(step, state, items, watermark, passage)
+                self._save(step, state, before, ended=watermark == FOREVER)
+        except Ended as ended:
+            yield _Out(*flow.failure(str(ended)))
+            return
+        for values in flow.values_of(passage, self._troubles, self._graph):
+            yield _Out(*values)
+
+    def _read(self, step: Step, items: list[tuple[int, Item]]) -> dict[str, Any] | None:
+        """What is kept of the key: its value, the step's state, the timer. None: nothing, nothing came."""
+        saved = self._state.get()
+        if saved is not None:
+            kept: dict[str, Any] = unpack(saved[0])
+            return kept
+        if not items:
+            return None
+        port, first = items[0]
+        return {"key": grouping(step, port)(first), "held": self._keyed(step).begin(), "timer": None}
+
+    def _work(
+        self,
+        step: Step,
+        state: dict[str, Any],
+        items: list[tuple[int, Item]],
+        watermark: int | None,
+        passage: Passage,
+    ) -> None:
+        keyed, held, turn = self._keyed(step), state["held"], Turn(state["key"])
+        self._take(keyed, held, [each for each in items if each[1].due], turn)
+        if watermark is not None:
+            turn.watermark = watermark if watermark == FOREVER else watermark - step.delay_us
+            keyed.close(held, turn.watermark, turn)
+        flowing = [each for each in items if not each[1].due]
+        self._take(keyed, held, flowing, turn)
+        if flowing and turn.watermark is not None:
+            keyed.close(held, turn.watermark, turn)  # what they have set to a time that is past
+        self._router.after(step.name, turn.items, passage)
+        self._router.late(step, turn.late, passage)
+
+    def _take(self, keyed: Keyed[Any], held: Held, items: list[tuple[int, Item]], turn: Turn) -> None:
+        """Input by input, as the local engine does."""
+        for port in sorted({port for port, _ in items}):
+            turn.port = port
+            keyed.take(held, [item for at, item in items if at == port], turn)
+
+    def _save(self, step: Step, state: dict[str, Any], before: int | None, *, ended: bool) -> None:
+        """Keep what there is to keep, and be called when some of it is due; ``before``: the timer so far."""
+        keyed = self._keyed(step)
+        empty = keyed.is_empty(state["held"])
+        due = None if empty or ended else keyed.due(state["held"])
+        timer = state["timer"] = None if due is None else flow.to_timer(due + step.delay_us)
+        if timer != before:
+            if before is not None:
+                self._handle.deleteTimer(before)
+            if timer is not None:
+                self._handle.registerTimer(timer)
+        if empty:
+            self._state.clear()
+        else:
+            self._state.update((pack(state),))
+
+    def _keyed(self, step: Step) -> Keyed[Any]:
+        keyed = self._at_work.get(step.name)
+        if keyed is None:
+            node = step.node
+            make: Maker = windowed(node) if isinstance(node, nodes.Aggregation) else _KEYED[type(node)]
+            keyed = self._at_work[step.name] = make(node, step, self._router.guard(step.name), self._troubles)
+        return keyed
+
+
+_KEYED: dict[type[nodes.Node], Maker] = {
+    nodes.Join: Joining,
+    nodes.Deduplicate: Deduplicating,
+    nodes.Stateful: StatefulStep,
+}
