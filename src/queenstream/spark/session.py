@@ -38,6 +38,7 @@ _LOCAL = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.daemon.module": "queenstream.spark.daemon",  # its workers have Arrow and our steps loaded
 }
 _LOG4J = """\
 rootLogger.level = warn
@@ -53,6 +54,8 @@ appender.file.policies.size.type = SizeBasedTriggeringPolicy
 appender.file.policies.size.size = 20MB
 appender.file.strategy.type = DefaultRolloverStrategy
 appender.file.strategy.max = 3
+logger.state.name = org.apache.spark.sql.execution.python.streaming
+logger.state.level = error
 """
 _GIB = 1 << 30
 
