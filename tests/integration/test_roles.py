@@ -22,7 +22,7 @@ SECRET = "a secret for the tests, long enough for HS256"
 TABLE = Path(__file__).parents[2] / "docs" / "roles.md"
 
 
-def token(role: str | None, *, seconds: float = 600, secret: str = SECRET, **claims: Any) -> str:
+def token(role: str | None, *, seconds: float = 86_400, secret: str = SECRET, **claims: Any) -> str:
     made = {"sub": "ada", "exp": int(time.time() + seconds), **claims}
     return jwt.encode(made if role is None else made | {"role": role}, secret, algorithm="HS256")
 

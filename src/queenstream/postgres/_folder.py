@@ -122,8 +122,7 @@ def make(data: Path, binaries: Binaries, account: Account, timeout_seconds: floa
             f"{data} is a mount point and cannot be replaced; use a folder inside it: --data {data / 'data'}"
         )
     prefix = f".{data.name}.initdb-"
-    for left in data.parent.glob(f"{glob.escape(prefix)}*"):
-        shutil.rmtree(left, ignore_errors=True)
+    _remove_halves(data, prefix)
     making = Path(tempfile.mkdtemp(prefix=prefix, dir=data.parent))
     try:
         account.own_tree(making)
@@ -138,7 +137,14 @@ def make(data: Path, binaries: Binaries, account: Account, timeout_seconds: floa
         fresh.rename(data)
         _sync_folder(data.parent)
     finally:
-        shutil.rmtree(making, ignore_errors=True)
+        # Those from before as well: an initdb whose starter was killed may still have written.
+        _remove_halves(data, prefix)
+
+
+def _remove_halves(data: Path, prefix: str) -> None:
+    """Remove what a start has left that did not get to its end. The caller has the folder for itself."""
+    for left in data.parent.glob(f"{glob.escape(prefix)}*"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _initdb(

@@ -202,9 +202,10 @@ def test_who_asks_how_far_it_is_keeps_nobody_from_pushing(sql: Sql) -> None:
     async def both() -> None:
         asked = asyncio.create_task(asking.fetchval("select queen.committed_to(1, 60)"))
         looks = "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and query like $1"
-        while not await held.fetchval(looks, "%committed_to(1%"):
-            pass  # it takes a moment until it waits
         pushing = await asyncpg.connect(sql.url, server_settings={"lock_timeout": "1s"})
+        # It takes a moment until it waits. Not on ``held``: a transaction sees one state of the activity.
+        while not await pushing.fetchval(looks, "%committed_to(1%"):
+            await asyncio.sleep(0.01)
         await store(pushing, 1, 2, [2])
         await pushing.close()
         assert not asked.done()
