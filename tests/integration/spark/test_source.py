@@ -205,7 +205,7 @@ def test_who_asks_how_far_it_is_keeps_nobody_from_pushing(sql: Sql) -> None:
         pushing = await asyncpg.connect(sql.url, server_settings={"lock_timeout": "1s"})
         # It takes a moment until it waits. Not on ``held``: a transaction sees one state of the activity.
         while not await pushing.fetchval(looks, "%committed_to(1%"):
-            await asyncio.sleep(0.01)
+            pass
         await store(pushing, 1, 2, [2])
         await pushing.close()
         assert not asked.done()
