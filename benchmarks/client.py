@@ -82,7 +82,7 @@ def async_round(address: str, messages: int, number: int) -> Figures:
 
 
 def run(out: report.Report, options: argparse.Namespace) -> None:
-    rounds, messages = (3, 10_000) if options.quick else (7, 50_000)
+    rounds, messages = (3, 30_000) if options.quick else (7, 50_000)
     found: dict[str, list[Figures]] = {"Queen": [], "AsyncQueen": []}
     with servers.stack() as stack:
         report.postgres_version(out, stack.url)

@@ -153,7 +153,6 @@ class AsyncProducer(Generic[T]):
         self, payload: T, *, partition: str | None = None, transaction_id: str | None = None
     ) -> AsyncPushed:
         """Take one message. It waits only when ``block`` says so; the result can be waited for, or not."""
-        self._check_open()
         if not self._prepared:
             await self._prepare()
         value: Any = self._codec.check(payload)
@@ -172,23 +171,27 @@ class AsyncProducer(Generic[T]):
         item = PushItem(queue, Raw(body), lane_of, transaction_id or new_id(), trace)
         lane = self._lanes[hash(lane_of) % len(self._lanes)]
         pushed = AsyncPushed(self._mutex)
-        if self.stats.pending >= self._plan.backpressure.threshold and not await self._make_room(pushed):
+        stats, plan, pending = self.stats, self._plan, lane.pending
+        if stats.pending >= plan.backpressure.threshold and not await self._make_room(pushed):
             return pushed
         with self._mutex:
             self._check_open()  # here it is sure: what is taken now, close will wait for
-            lane.pending.append((item, pushed, time.monotonic() if self._plan.flush_seconds else 0.0))
+            pending.append((item, pushed, time.monotonic() if plan.flush_seconds else 0.0))
             lane.entered += 1
-            self.stats.accepted += 1
-            self.stats.pending += 1
+            stats.accepted += 1
+            stats.pending += 1
             if queue is not self._name:
-                self.stats.rejected += 1
-            wake = len(lane.pending) == 1 or len(lane.pending) == self._plan.batch_size
+                stats.rejected += 1
+            full = len(pending) % plan.batch_size == 0
+            wake = full or len(pending) == 1
             start = not lane.started
             lane.started = True
         if start:
             self._crew.start(lambda: self._run(lane))
         elif wake:
             lane.wake.set()
+        if full:
+            await _io.sleep(0)  # a batch is whole: let the lane send it while the next one fills
         return pushed
 
     def _check_open(self) -> None:

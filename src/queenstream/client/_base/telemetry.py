@@ -14,19 +14,20 @@ from typing import Any
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _installed: bool | None = None
+_trace: Any = None  # the module, once it was looked for
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 def available() -> bool:
     """Whether the package is there, and somebody has said where traces go."""
-    global _installed
+    global _installed, _trace
     if _installed is None:
         _installed = importlib.util.find_spec("opentelemetry") is not None
-    if not _installed:
-        return False
-    from opentelemetry import trace
+        if _installed:
+            from opentelemetry import trace
 
-    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+            _trace = trace
+    return _installed and not isinstance(_trace.get_tracer_provider(), _trace.ProxyTracerProvider)
 
 
 def _tracer() -> Any:
