@@ -195,7 +195,7 @@ async def test_a_message_on_its_last_try_travels_with_others_when_its_delivery_s
     one, two, *_ = await take(http, "q", batch=4)
     await ack_batch(http, ack_of(one, "retry"), ack_of(two, "failed"))
     clock.turn(1.1)
-    popped = await pop(http, "q", batch=9, partitions=4, autoAck=True)
+    popped = await pop(http, "q", batch=9, partitions=2, autoAck=True)
     assert popped is not None
     assert [(m["data"], m["retryCount"]) for m in popped["messages"]] == [(1, 0), (2, 1), (3, 0), (4, 0)]
     assert popped["partitionsClaimed"] == 1
