@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,10 +12,27 @@ from typing import Any
 import asyncpg
 import httpx
 import pytest
+from hypothesis import settings
 
 from queenstream import config, postgres
 from queenstream.broker.app import Broker
 from queenstream.broker.database import prepare
+
+# What decides whether a change lands says the same of the same tree each time. The long form looks further.
+settings.register_profile("short", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile("long", deadline=None, print_blob=True, max_examples=2_000)
+settings.load_profile("long" if os.environ.get("QUEENSTREAM_LONG") else "short")
+
+_SPARK = ("tests/integration/spark/", "tests/conformance/pipelines/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For ``make test``, two workers: Spark's tests share one session, so they are one's; they last longest."""
+    groups = {item: "spark" if item.nodeid.startswith(_SPARK) else item.nodeid.split("::")[0] for item in items}
+    items.sort(key=lambda item: groups[item] != "spark")
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(groups[item]))
+
 
 _numbers = itertools.count(1)
 

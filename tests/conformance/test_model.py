@@ -510,9 +510,6 @@ def test_the_broker_behaves_like_the_model(world: World, capsys: pytest.CaptureF
         settings=settings(
             max_examples=EXAMPLES,
             stateful_step_count=STEPS,
-            deadline=None,
-            derandomize=False,
-            print_blob=True,
             suppress_health_check=[HealthCheck.too_slow],
         ),
     )

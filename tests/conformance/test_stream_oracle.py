@@ -557,9 +557,6 @@ def test_streams_agree_with_the_arithmetic(world: World, capsys: pytest.CaptureF
             # A poll that gets nothing is waited for: to make an example smaller may take many minutes.
             phases=[Phase.reuse, Phase.generate, *([Phase.shrink] if LONG else [])],
             stateful_step_count=STEPS,
-            deadline=None,
-            derandomize=False,
-            print_blob=True,
             suppress_health_check=[HealthCheck.too_slow],
         ),
     )

@@ -117,7 +117,7 @@ _WRITTEN: tuple[tuple[Any, int, Any], ...] = (
     (datetime, _DATETIME, datetime.isoformat),
     (date, _DATE, date.isoformat),
     (time, _TIME, time.isoformat),
-    (timedelta, _SPAN, lambda value: value // timedelta(microseconds=1)),
+    (timedelta, _SPAN, lambda value: _marked(value // timedelta(microseconds=1))),  # may pass 64 bits
 )
 
 

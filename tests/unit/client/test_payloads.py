@@ -79,7 +79,11 @@ def _knot() -> list[Any]:
     return knot
 
 
-@pytest.mark.parametrize("value", [object(), {1: 2, (3,): 4}, {"f": print}, _knot(), "\ud800"], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [object(), {1: 2, (3,): 4}, {"f": print}, _knot(), "\ud800"],
+    ids=["object", "key", "function", "knot", "surrogate"],
+)
 def test_what_it_does_not(value: object) -> None:
     with pytest.raises(PayloadInvalid, match="cannot be written as JSON"):
         encode(value)
