@@ -27,8 +27,8 @@ _SPARK = ("tests/integration/spark/", "tests/conformance/pipelines/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For ``make test``, two workers: Spark's tests share one session, so they are one's; they last longest."""
-    groups = {item: "spark" if item.nodeid.startswith(_SPARK) else item.nodeid.split("::")[0] for item in items}
+    """For ``make test``, two workers: Spark's tests share a session, so one worker has them, and first."""
+    groups = {item: "spark" if item.nodeid.startswith(_SPARK) else item.path.name for item in items}
     items.sort(key=lambda item: groups[item] != "spark")
     for item in items:
         item.add_marker(pytest.mark.xdist_group(groups[item]))
