@@ -26,6 +26,7 @@ settings.load_profile("long" if os.environ.get("QUEENSTREAM_LONG") else "short")
 _SPARK = ("tests/integration/spark/", "tests/conformance/pipelines/")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """For ``make test``, two workers: Spark's tests share a session, so one worker has them, and first."""
     groups = {item: "spark" if item.nodeid.startswith(_SPARK) else item.path.name for item in items}
