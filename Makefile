@@ -22,7 +22,7 @@ up: install  ## run the broker with demo traffic until Ctrl-C
 	$(BIN)/queen up --demo
 
 test: install  ## all tests
-	$(BIN)/pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/pytest --numprocesses 2 --no-loadscope-reorder
 
 check: install  ## lint, format, types
 	$(BIN)/ruff check .

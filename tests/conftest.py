@@ -13,6 +13,8 @@ import asyncpg
 import httpx
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from queenstream import config, postgres
 from queenstream.broker.app import Broker
@@ -26,13 +28,20 @@ settings.load_profile("long" if os.environ.get("QUEENSTREAM_LONG") else "short")
 _SPARK = ("tests/integration/spark/", "tests/conformance/pipelines/")
 
 
-@pytest.hookimpl(tryfirst=True)
+class Scheduler(LoadScopeScheduling):
+    """Gives the two workers of ``make test`` whole files, and all of Spark's to one: they share a session."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if nodeid.startswith(_SPARK) else nodeid.split("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return Scheduler(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For ``make test``, two workers: Spark's tests share a session, so one worker has them, and first."""
-    groups = {item: "spark" if item.nodeid.startswith(_SPARK) else item.path.name for item in items}
-    items.sort(key=lambda item: groups[item] != "spark")
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(groups[item]))
+    """Spark's first: they last longest."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_SPARK))
 
 
 _numbers = itertools.count(1)
