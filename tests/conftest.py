@@ -28,7 +28,7 @@ settings.load_profile("long" if os.environ.get("QUEENSTREAM_LONG") else "short")
 _SPARK = ("tests/integration/spark/", "tests/conformance/pipelines/")
 
 
-class Scheduler(LoadScopeScheduling):
+class Scheduler(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """Gives the two workers of ``make test`` whole files, and all of Spark's to one: they share a session."""
 
     def _split_scope(self, nodeid: str) -> str:

@@ -4,6 +4,7 @@
     ├── BadAnswer               what came back is not a broker's answer
     ├── BrokerUnreachable       no broker answered in time
     ├── BufferFull              a buffered push was refused or dropped: more is pending than allowed
+    ├── CheckpointError         a checkpoint is damaged, unknown, in use, or of another plan
     ├── ClientClosed            the client is used after it was closed
     ├── ConfigError             a flag, variable, file or argument says something we cannot use
     │   ├── ExpressionError     a text is no expression (queenstream.pipeline.expressions)
@@ -16,6 +17,9 @@
     ├── PipelineError           what is wrong in a pipeline, all of it (queenstream.pipeline.problems)
     ├── PostgresError           the embedded server cannot be found, started or stopped
     │   └── DatabaseUnusable    a server answers, but its version, rights or schema do not fit
+    ├── RunFailed               a run of a pipeline has ended with an error
+    │   ├── RunAborted          it was told to end at once
+    │   └── StepFailed          a step failed on a record, and its policy is to end the pipeline
     ├── TransactionFailed       nothing of a transaction was done
     └── RequestError            a request that the broker refuses; each has one HTTP status
         ├── InvalidRequest      400  what was sent does not fit the contract
@@ -59,6 +63,10 @@ class BufferFull(QueenstreamError):
     """A buffered push was refused or dropped, because more is pending than its threshold allows."""
 
 
+class CheckpointError(QueenstreamError):
+    """A checkpoint cannot be used: damaged, unknown, of another plan, or in use by another run."""
+
+
 class ClientClosed(QueenstreamError):
     """The client, or a producer of it, is used after it was closed."""
 
@@ -89,6 +97,18 @@ class PostgresError(QueenstreamError):
 
 class DatabaseUnusable(PostgresError):
     """A PostgreSQL server answers but does not fit: version, rights or schema."""
+
+
+class RunFailed(QueenstreamError):
+    """A run of a pipeline has ended with an error; the cause is what the engine raised."""
+
+
+class RunAborted(RunFailed):
+    """A run was told to end at once; what was under way is done again by the next one."""
+
+
+class StepFailed(RunFailed):
+    """A step failed on a record, and its policy is to end the pipeline; the cause is what it raised."""
 
 
 class TransactionFailed(QueenstreamError):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeAlias
 
-from queenstream.errors import QueenstreamError
+from queenstream.errors import CheckpointError
 
 PAGE = 10_000  # rows in hand at once when much is read
 
@@ -36,10 +36,6 @@ SCHEMA = (
         pipeline text not null, epoch bigint not null, generation text not null, sink text not null,
         rows bytea not null, primary key (pipeline, epoch, sink))""",
 )
-
-
-class CheckpointError(QueenstreamError):
-    """A checkpoint cannot be used: damaged, unknown, of another plan, or in use by another run."""
 
 
 class Superseded(Exception):

@@ -9,8 +9,9 @@ from typing import Any, cast
 
 import msgspec
 
+from queenstream.errors import CheckpointError
 from queenstream.local import _packing
-from queenstream.local._homes import CheckpointError, Home, damaged
+from queenstream.local._homes import Home, damaged
 from queenstream.local._snapshots import CheckpointInfo, Contents, Delivery, StateKey, epoch_id
 from queenstream.pipeline.fingerprints import Facts
 from queenstream.windows import from_us

@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
+from queenstream.errors import CheckpointError
 from queenstream.local._homes import (
     PAGE,
     SCHEMA,
     Action,
-    CheckpointError,
     Forget,
     Insert,
     Query,

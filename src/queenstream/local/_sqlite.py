@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from queenstream.errors import CheckpointError
 from queenstream.local._homes import (
     PAGE,
     SCHEMA,
     Action,
-    CheckpointError,
     Forget,
     Insert,
     Query,

@@ -26,10 +26,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TypeAlias
 
+from queenstream.errors import CheckpointError
 from queenstream.local import _packing
 from queenstream.local._homes import (
     Action,
-    CheckpointError,
     Forget,
     Home,
     Insert,
@@ -105,7 +105,7 @@ def check_plan(stored: Facts, now: Facts) -> None:
 
     >>> check_plan({"sum": {"window": "tumbling 5m"}}, {"sum": {"window": "tumbling 1h"}})
     Traceback (most recent call last):
-    queenstream.local._homes.CheckpointError: the plan does not fit the checkpoint (sum: window was tumbling \
+    queenstream.errors.CheckpointError: the plan does not fit the checkpoint (sum: window was tumbling \
 5m, is tumbling 1h); undo that, or start afresh with another checkpoint
     """
     broken = [change for change in fingerprints.compare(stored, now) if not change.harmless]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from queenstream.connectors import Context, Writer, writer_for
+from queenstream.errors import StepFailed
 from queenstream.local.engine import Engine, Outputs
-from queenstream.local.failures import StepFailed
 from queenstream.pipeline.endpoints import Sink
 from queenstream.pipeline.nodes import Write
 from queenstream.pipeline.planning import Plan

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from queenstream.errors import QueenstreamError
+from queenstream.errors import StepFailed
+from queenstream.pipeline.failing import GONE, letter, the_end, told
 from queenstream.pipeline.nodes import Node
 from queenstream.pipeline.policies import DeadLetters
 
@@ -21,25 +22,6 @@ Address: TypeAlias = tuple[str, ...]
 """What tells one sink from another: ``Endpoint.address``."""
 
 log = logging.getLogger("queenstream.local")
-
-
-class StepFailed(QueenstreamError):
-    """A step failed on a record, and its policy is to end the pipeline; the cause is what it raised."""
-
-
-class _Gone:
-    """Stands where the outcome of a failed record would be. It is false, so a filter drops it."""
-
-    __slots__ = ()
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __repr__(self) -> str:
-        return "GONE"
-
-
-GONE = _Gone()
 
 
 @dataclass(slots=True)
@@ -98,43 +80,20 @@ class Guard:
 
     def give_up(self, record: Any, error: Exception, attempts: int = 1) -> None:
         """Count it, and do what the policy says comes after the last try."""
-        counts, node = self._counts, self._node
+        counts, node, around = self._counts, self._node, self._around
         counts.failed += 1
         if self._policy.then == "fail":
-            raise StepFailed(
-                f"{node.where}: {node.name} failed on {_short(record)}: {_told(error)}; mend the record or "
-                "the step, or write on_error='skip' or DeadLetters('name') to go on without such records"
-            ) from error
+            raise StepFailed(the_end(node, record, error)) from error
         if self._address is not None:
             counts.dead_letters += 1
-            self._around.letters.setdefault(self._address, []).append(self.letter(record, error, attempts))
+            made = letter(around.pipeline, node.name, record, error, attempts, around.now())
+            around.letters.setdefault(self._address, []).append(made)
         # The first, and then ever more rarely: a thousand bad records are not a thousand lines.
         if counts.failed & (counts.failed - 1) == 0:
             log.warning(
                 "%s: %s failed on %d record(s) so far; the last: %s",
-                self._around.pipeline,
+                around.pipeline,
                 node.name,
                 counts.failed,
-                _told(error),
+                told(error),
             )
-
-    def letter(self, record: Any, error: Exception, attempts: int) -> dict[str, Any]:
-        """A dead letter."""
-        return {
-            "record": record,
-            "error": str(error),
-            "error_type": type(error).__name__,
-            "step": self._node.name,
-            "attempts": attempts,
-            "pipeline": self._around.pipeline,
-            "failed_at": self._around.now(),
-        }
-
-
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
-def _short(record: object) -> str:
-    text = repr(record)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from queenstream.connectors import Context, reader_for, writer_for
-from queenstream.errors import ConfigError, QueenstreamError
+from queenstream.errors import ConfigError, RunAborted
 from queenstream.local.delivering import sinks_of
 from queenstream.local.epochs import Loop
 from queenstream.local.failures import Counts
@@ -26,11 +26,7 @@ from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
 from queenstream.windows import to_us
 
-__all__ = ["LocalRun", "RunAborted", "start"]
-
-
-class RunAborted(QueenstreamError):
-    """A run was told to stop a second time, and ended without finishing what was under way."""
+__all__ = ["LocalRun", "start"]
 
 
 def start(plan: Plan, options: RunOptions) -> LocalRun:

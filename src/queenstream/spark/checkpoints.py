@@ -18,10 +18,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from queenstream.errors import ConfigError
+from queenstream.pipeline.keys import key_text
+from queenstream.pipeline.records import moment
 from queenstream.spark import flow
 from queenstream.spark.homes import slug
 from queenstream.spark.packing import unpack
-from queenstream.spark.records import key_text, moment
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ from queenstream import durations, paths
 from queenstream.pipeline import expressions, values
 from queenstream.pipeline.expressions import Binary, Call, Case, Cast, Expr, IsIn, Unary
 from queenstream.pipeline.inferring import common, kind_of
+from queenstream.pipeline.records import EARLIEST, LATEST
 from queenstream.schemas import Schema, types
 from queenstream.schemas.types import Type
-from queenstream.spark.records import EARLIEST, LATEST
 from queenstream.windows import length_us, to_us
 
 RECORD = "record"

@@ -12,33 +12,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from queenstream.errors import QueenstreamError
+from queenstream.pipeline.failing import GONE, Gone, letter, the_end
 from queenstream.pipeline.nodes import Node
-from queenstream.spark.records import short
-
-
-class StepFailed(QueenstreamError):
-    """A step failed on a record, and its policy is to end the pipeline."""
-
-
-class QueryFailed(QueenstreamError):
-    """Spark ended a query with an error of its own; the log of the session has the rest."""
 
 
 class Ended(Exception):
     """Ends the work of a task: a step's policy is to end the pipeline; it holds the message for people."""
-
-
-class Gone:
-    """Stands where the outcome of a failed record would be. It is false, so a filter drops it."""
-
-    __slots__ = ()
-
-    def __bool__(self) -> bool:
-        return False
-
-
-GONE = Gone()
 
 
 @dataclass(slots=True)
@@ -113,27 +92,9 @@ class Guard:
         node = self._node
         self._troubles.count(node.name, "failed")
         if self._policy.then == "fail":
-            told = f"{type(error).__name__}: {error}"
-            raise Ended(
-                f"{node.where}: {node.name} failed on {short(record)}: {told}; mend the record or the step, "
-                "or write on_error='skip' or DeadLetters('name') to go on without such records"
-            ) from error
+            raise Ended(the_end(node, record, error)) from error
         if self._sends:
             self._troubles.count(node.name, "dead_letters")
-            self._troubles.letters.append(
-                (node.name, letter(node.name, record, error, attempts, self._troubles))
-            )
+            made = letter(self._troubles.pipeline, node.name, record, error, attempts, datetime.now(UTC))
+            self._troubles.letters.append((node.name, made))
         return GONE
-
-
-def letter(step: str, record: Any, error: Exception, attempts: int, troubles: Troubles) -> dict[str, Any]:
-    """A dead letter."""
-    return {
-        "record": record,
-        "error": str(error),
-        "error_type": type(error).__name__,
-        "step": step,
-        "attempts": attempts,
-        "pipeline": troubles.pipeline,
-        "failed_at": datetime.now(UTC),
-    }

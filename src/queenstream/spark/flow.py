@@ -15,10 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from queenstream.pipeline.records import EARLIEST
 from queenstream.spark.failures import Troubles
 from queenstream.spark.graph import Graph
 from queenstream.spark.keyed.base import FOREVER
-from queenstream.spark.records import EARLIEST, Item, packed, unpacked
+from queenstream.spark.records import Item, packed, unpacked
 from queenstream.spark.steps import Passage
 
 ROW = "node STRING, port INT, grp STRING, seq LONG, sub INT, time LONG, due BOOLEAN, record BINARY"

@@ -17,7 +17,8 @@ from queenstream.pipeline.lineage import in_order
 from queenstream.pipeline.nodes import Node
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.policies import DeadLetters
-from queenstream.spark.records import Item, hashable
+from queenstream.pipeline.records import hashable
+from queenstream.spark.records import Item
 from queenstream.windows import Count, length_us
 
 # These give their input's records on as they are.

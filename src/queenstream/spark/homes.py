@@ -22,15 +22,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from queenstream.errors import ConfigError, QueenstreamError
+from queenstream.errors import CheckpointError, ConfigError
 from queenstream.pipeline import fingerprints
 from queenstream.pipeline.planning import Plan
 
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://")
-
-
-class CheckpointRefused(QueenstreamError):
-    """A checkpoint cannot be gone on from: the plan is another one, or it is damaged."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +103,7 @@ def home_for(spark: SparkSession, plan: Plan, checkpoint: str | None, *, native:
         return Home(root, None if remote else Path(root).absolute(), told["generation"])
     _refuse_changed(plan, root, told["facts"])
     if told["native"] != native:
-        raise CheckpointRefused(
+        raise CheckpointError(
             f"the checkpoint {root} is of a plan {_kind(told['native'])}, and this one is {_kind(native)}: "
             "their state is not the same; undo that, or take another checkpoint folder to begin anew"
         )
@@ -132,7 +128,7 @@ def _known(files: _Local | _Remote, root: str) -> dict[str, Any] | None:
             return told
     except ValueError:
         pass
-    raise CheckpointRefused(
+    raise CheckpointError(
         f"{root}/run.json is damaged; put a copy back, or take another checkpoint folder to begin anew"
     )
 
@@ -142,7 +138,7 @@ def _refuse_changed(plan: Plan, root: str, stored: fingerprints.Facts) -> None:
     changes = [each for each in fingerprints.compare(stored, plan.state) if each.verdict != "kept"]
     if changes:
         told = "; ".join(f"{each.step} ({each.verdict}): {each.why}" for each in changes)
-        raise CheckpointRefused(
+        raise CheckpointError(
             f"the checkpoint {root} is of another plan: {told}; undo that, or take another checkpoint folder "
             "to begin anew"
         )

@@ -26,6 +26,7 @@ from queenstream.pipeline.endpoints import Queue
 from queenstream.pipeline.expressions import Expr
 from queenstream.pipeline.nodes import WINDOW_END, WINDOW_START, Node
 from queenstream.pipeline.planning import Plan
+from queenstream.pipeline.records import EARLIEST, LATEST
 from queenstream.schemas import Field, Schema, types
 from queenstream.schemas.types import Type
 from queenstream.spark import flow
@@ -33,7 +34,6 @@ from queenstream.spark.aggregating import SEQ, TIME, aggregate_column
 from queenstream.spark.expressions import RECORD, Compiler, NotNative, Typed, spark_type
 from queenstream.spark.keyed.base import FOREVER
 from queenstream.spark.metrics import Observed
-from queenstream.spark.records import EARLIEST, LATEST
 from queenstream.spark.sources import END, FAILURE, is_fed
 from queenstream.windows import length_us
 

@@ -1,4 +1,4 @@
-"""Records on their way: as rows with named fields, as copies, with a time, and as bytes between two stages.
+"""Records on their way: with what goes along with them, and as bytes between two stages.
 
 Bytes are pickles, so that a record is after a shuffle what it was before it: a number stays whole, a
 dataclass stays one. They are made and read by the processes of one query only.
@@ -6,26 +6,10 @@ dataclass stays one. They are made and read by the processes of one query only.
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import pickle
-from collections.abc import Hashable, Mapping
-from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any, NamedTuple
 
-import msgspec
 from pyspark import cloudpickle
-
-from queenstream.windows import from_us, to_us
-
-# Within the years that a datetime has, with room for a window around.
-EARLIEST = to_us(datetime(1, 1, 3, tzinfo=UTC))
-LATEST = to_us(datetime(9999, 12, 30, tzinfo=UTC))
-
-_FIRST = to_us(datetime.min.replace(tzinfo=UTC))
-_LAST = to_us(datetime.max.replace(tzinfo=UTC))
-_MILLISECOND = 1_000
 
 
 class Item(NamedTuple):
@@ -51,100 +35,3 @@ def unpacked(data: bytes) -> tuple[Any, Any]:
     """The inverse."""
     record, key = pickle.loads(data)  # noqa: S301 - of this query's own making
     return record, key
-
-
-def as_row(record: Any) -> dict[str, Any]:
-    """The fields of a record by name; a dictionary is given as it is.
-
-    >>> as_row({"user": "a"})
-    {'user': 'a'}
-    """
-    if type(record) is dict:
-        return record
-    if isinstance(record, Mapping):
-        return dict(record)
-    if dataclasses.is_dataclass(record) and not isinstance(record, type):
-        return {each.name: getattr(record, each.name) for each in dataclasses.fields(record)}
-    names = getattr(type(record), "__struct_fields__", None) or getattr(type(record), "model_fields", None)
-    if names is None:
-        raise TypeError(
-            f"{short(record, 60)} has no named fields; give a dict, a dataclass, a Struct or a model"
-        )
-    return {name: getattr(record, name) for name in names}
-
-
-def copied(value: Any) -> Any:
-    """Dictionaries and lists anew, all the way down, so that who changes them changes nobody else's."""
-    kind = type(value)
-    if kind is dict:
-        return {name: copied(each) if type(each) in (dict, list) else each for name, each in value.items()}
-    if kind is list:
-        return [copied(each) if type(each) in (dict, list) else each for each in value]
-    return value
-
-
-def event_time(value: Any) -> int:
-    """Microseconds since 1970 of a datetime, ISO 8601 text, or milliseconds; without a zone it is UTC.
-
-    >>> event_time(1_500), event_time("1970-01-01T00:00:01.5Z")
-    (1500000, 1500000)
-    """
-    if isinstance(value, str | datetime):
-        us = _from_datetime(value)
-    elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        us = value * _MILLISECOND if isinstance(value, int) else round(value * _MILLISECOND)
-    else:
-        raise ValueError(
-            f"{short(value, 60)} is no event time; write a time, ISO 8601 text or milliseconds since 1970"
-        )
-    if EARLIEST <= us <= LATEST:
-        return us
-    raise ValueError(f"{short(value, 60)} is not in the years 1 to 9999; a number is milliseconds since 1970")
-
-
-def _from_datetime(value: str | datetime) -> int:
-    try:
-        found = datetime.fromisoformat(value) if isinstance(value, str) else value
-        return to_us(found if found.utcoffset() is not None else found.replace(tzinfo=UTC))
-    except (ValueError, OverflowError):
-        raise ValueError(
-            f"{short(value, 60)} is no event time; write ISO 8601, such as 2026-01-31T12:00:00Z"
-        ) from None
-
-
-def moment(us: int) -> datetime:
-    """The instant in UTC; at the ends of the calendar, the last one that it has."""
-    return from_us(min(max(us, _FIRST), _LAST))
-
-
-def hashable(value: Any) -> Hashable:
-    """The value, which can be a key; a list or a dict cannot, and is refused with what to do instead."""
-    try:
-        hash(value)
-    except TypeError:
-        raise TypeError(
-            f"{short(value, 60)} cannot be compared with others quickly; take a text or number in it"
-        ) from None
-    return value  # type: ignore[no-any-return]
-
-
-def key_text(key: Any) -> str:
-    """The same text for keys that are equal, as JSON; several parts are a list.
-
-    >>> key_text("u1"), key_text(("shop", 7)), key_text(7.0)
-    ('"u1"', '["shop",7]', '7')
-    """
-    if type(key) is tuple:
-        return f"[{','.join(map(key_text, key))}]"
-    if isinstance(key, bool | float | Decimal) and key == key and abs(key) != float("inf"):
-        whole = int(key)
-        key = whole if whole == key else float(key)
-    if isinstance(key, datetime) and key.utcoffset() is not None:
-        key = key.astimezone(UTC)  # equal instants are equal keys, whatever their zones
-    return msgspec.json.encode(key, enc_hook=repr).decode()
-
-
-def short(value: object, most: int = 80) -> str:
-    """A value for a message, cut where it is long."""
-    text = repr(value)
-    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from queenstream.batches import Batch
 from queenstream.connectors import Context, reader_for, writer_for
-from queenstream.errors import ConfigError
+from queenstream.errors import ConfigError, RunFailed
 from queenstream.pipeline.endpoints import Queue, Stream
 from queenstream.pipeline.nodes import Read
 from queenstream.pipeline.planning import Plan
@@ -30,7 +30,6 @@ from queenstream.schemas.types import Struct
 from queenstream.spark import session
 from queenstream.spark.compile import Compiler, check
 from queenstream.spark.expressions import spark_type
-from queenstream.spark.failures import QueryFailed
 from queenstream.spark.homes import home_for
 from queenstream.spark.metrics import Meter
 from queenstream.spark.native import (
@@ -324,7 +323,7 @@ class SparkRun:
                 return self._await(timeout)
             if self._error is None:
                 told = str(error).partition("\n")[0]
-                self._error = QueryFailed(f"{self.plan.name} failed: {told}; the session's log has the rest")
+                self._error = RunFailed(f"{self.plan.name} failed: {told}; the session's log has the rest")
                 self._error.__cause__ = error
             return True
 

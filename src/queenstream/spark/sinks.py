@@ -14,6 +14,7 @@ import pickle
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,13 +22,15 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from queenstream.connectors import Context, Writer, writer_for
+from queenstream.errors import StepFailed
 from queenstream.pipeline.endpoints import Sink
+from queenstream.pipeline.failing import letter
 from queenstream.pipeline.nodes import Write
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.policies import DeadLetters
+from queenstream.pipeline.records import short
 from queenstream.spark import flow
-from queenstream.spark.failures import StepFailed, Troubles, letter
-from queenstream.spark.records import short, unpacked
+from queenstream.spark.records import unpacked
 
 T = TypeVar("T")
 
@@ -196,7 +199,7 @@ class Deliverer:
             ) from error
         if isinstance(then, DeadLetters):
             counts["dead_letters"] = counts.get("dead_letters", 0) + 1
-            told = letter(write.name, row, error, attempts, Troubles(self._plan.name))
+            told = letter(self._plan.name, write.name, row, error, attempts, datetime.now(UTC))
             letters.setdefault(_letters_name(then.sink), []).append(told)
 
 

@@ -11,9 +11,12 @@ from typing import Any
 from queenstream import durations, paths
 from queenstream.pipeline import nodes
 from queenstream.pipeline.expressions import Expr
-from queenstream.spark.failures import GONE, Guard, Troubles
+from queenstream.pipeline.failing import GONE
+from queenstream.pipeline.keys import key_text
+from queenstream.pipeline.records import as_row, copied, event_time, hashable
+from queenstream.spark.failures import Guard, Troubles
 from queenstream.spark.graph import Graph, Step, grouping
-from queenstream.spark.records import Item, as_row, copied, event_time, hashable, key_text
+from queenstream.spark.records import Item
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
-from queenstream.local.failures import StepFailed
+from queenstream.errors import StepFailed
 from queenstream.pipeline import nodes
 from queenstream.pipeline.nodes import Node
 from tests.conformance.pipelines import cases_records, cases_state, cases_windows

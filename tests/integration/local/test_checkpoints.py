@@ -17,8 +17,9 @@ from typing import Any
 import asyncpg
 import pytest
 
+from queenstream.errors import CheckpointError
 from queenstream.local import checkpoints
-from queenstream.local.checkpoints import CheckpointError, CheckpointStore, Epoch, StateKey, open_store
+from queenstream.local.checkpoints import CheckpointStore, Epoch, StateKey, open_store
 
 FACTS = {"totals": {"kind": "aggregate", "window": "tumbling 5m"}}
 ROOT = Path(__file__).parents[3]

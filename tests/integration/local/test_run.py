@@ -18,10 +18,9 @@ from typing import Any, Unpack
 import pytest
 
 from queenstream.aggregates import count
-from queenstream.errors import BufferFull, ConfigError
-from queenstream.local.checkpoints import CheckpointError, open_store
-from queenstream.local.failures import StepFailed
-from queenstream.local.run import LocalRun, RunAborted, start
+from queenstream.errors import BufferFull, CheckpointError, ConfigError, RunAborted, StepFailed
+from queenstream.local.checkpoints import open_store
+from queenstream.local.run import LocalRun, start
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Function, Generator, Kafka, Memory
 from queenstream.pipeline.policies import DeadLetters, retry

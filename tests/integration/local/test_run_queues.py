@@ -12,7 +12,8 @@ import pytest
 from queenstream import AsyncQueen
 from queenstream.aggregates import count, sum_
 from queenstream.broker.app import Broker
-from queenstream.local.run import RunAborted, start
+from queenstream.errors import RunAborted
+from queenstream.local.run import start
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Queue
 from queenstream.pipeline.running import RunOptions

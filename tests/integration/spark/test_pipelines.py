@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from queenstream import aggregates
 from queenstream.connectors.fitting import fit, schema_of
+from queenstream.errors import CheckpointError, StepFailed
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Files, Function, Memory, Queue
 from queenstream.pipeline.expressions import col
@@ -21,8 +22,6 @@ from queenstream.pipeline.running import RunOptions
 from queenstream.pipeline.shorthand import count, sliding, tumbling
 from queenstream.pipeline.state import State
 from queenstream.spark import checkpoints
-from queenstream.spark.failures import StepFailed
-from queenstream.spark.homes import CheckpointRefused
 from queenstream.spark.native import native
 from queenstream.spark.run import SparkRun
 from queenstream.testing import PipelineDriver
@@ -193,10 +192,10 @@ def test_a_run_goes_on_where_the_last_one_ended(spark: SparkSession, tmp_path: P
     assert [each.id for each in checkpoints.batches(checkpoint, "visits")] == [1, 0]
 
     renamed = counting(pages, print).key_by("page").stateful(visits, name="more").to(print)
-    with pytest.raises(CheckpointRefused, match="is of another plan: more"):
+    with pytest.raises(CheckpointError, match="is of another plan: more"):
         renamed.run(checkpoint=str(checkpoint), until="caught_up")
     (checkpoint / "visits" / "run.json").write_text("{")
-    with pytest.raises(CheckpointRefused, match="is damaged"):
+    with pytest.raises(CheckpointError, match="is damaged"):
         counting(pages, print).run(checkpoint=str(checkpoint), until="caught_up")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from queenstream.aggregates import count, custom, sum_
-from queenstream.local.failures import StepFailed
+from queenstream.errors import StepFailed
 from queenstream.pipeline.policies import DeadLetters, OnError, retry
 from queenstream.pipeline.shorthand import tumbling
 from tests.unit.local.driving import NOW, Driven, Row, ignore, row, source

@@ -19,12 +19,12 @@ from queenstream.errors import BufferFull
 from queenstream.local.due import Due
 from queenstream.local.failures import Counts
 from queenstream.local.intake import Dropping, Pressure, intake_for
-from queenstream.local.keys import entry_name, key_text
 from queenstream.local.metrics import Meter, step_stats
-from queenstream.local.records import as_row, moment
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Memory
+from queenstream.pipeline.keys import entry_name, key_text
 from queenstream.pipeline.policies import Strategy
+from queenstream.pipeline.records import as_row, moment
 
 
 @given(

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from queenstream.aggregates import collect_list, count
-from queenstream.local.records import event_time
 from queenstream.pipeline.expressions import col
+from queenstream.pipeline.records import event_time
 from queenstream.pipeline.shorthand import count as counting
 from queenstream.pipeline.shorthand import tumbling
 from tests.unit.local.driving import Driven, Row, ignore, row, source

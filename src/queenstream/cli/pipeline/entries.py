@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from queenstream import durations
-from queenstream.local.keys import META, key_text
+from queenstream.pipeline.keys import META, key_text
 from queenstream.windows import from_us
 
 _SIDES = ("left", "right")

@@ -277,7 +277,7 @@ async def _show(where: str, pipeline: str | None, id: str) -> dict[str, Any]:
 
 async def _keys(store: CheckpointStore, inside: Contents) -> dict[str, int]:
     """How many entries each step has, without what it keeps beside its keys."""
-    from queenstream.local.keys import META
+    from queenstream.pipeline.keys import META
 
     beside = {step: await store.state(step, META, inside.info.id) for step in inside.keys}
     return {step: number - (beside[step] is not None) for step, number in inside.keys.items()}

@@ -9,10 +9,11 @@ from typing import Any
 
 from queenstream import durations
 from queenstream.batches import Batch
-from queenstream.local.failures import GONE, Surroundings
+from queenstream.local.failures import Surroundings
 from queenstream.local.operators.base import Operator, chosen, survivors
-from queenstream.local.records import copied
 from queenstream.pipeline import nodes
+from queenstream.pipeline.failing import GONE
+from queenstream.pipeline.records import copied
 
 
 class ApplyOperator(Operator[nodes.Apply]):

@@ -11,10 +11,11 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from queenstream.batches import Batch
 from queenstream.local._snapshots import StateKey
-from queenstream.local.failures import GONE, Counts, Guard, Surroundings
-from queenstream.local.keys import META
-from queenstream.local.records import moment
+from queenstream.local.failures import Counts, Guard, Surroundings
+from queenstream.pipeline.failing import GONE
+from queenstream.pipeline.keys import META
 from queenstream.pipeline.nodes import WINDOW_END, WINDOW_START, Node
+from queenstream.pipeline.records import moment
 from queenstream.windows import Span
 
 N = TypeVar("N", bound=Node)

@@ -8,11 +8,12 @@ from typing import Any
 from queenstream import paths
 from queenstream.batches import Batch
 from queenstream.local.due import Due
-from queenstream.local.failures import GONE, Surroundings
-from queenstream.local.keys import entry_name
+from queenstream.local.failures import Surroundings
 from queenstream.local.operators.base import FOREVER, Changes, Keeper, chosen, nothing
-from queenstream.local.records import hashable
 from queenstream.pipeline import nodes
+from queenstream.pipeline.failing import GONE
+from queenstream.pipeline.keys import entry_name
+from queenstream.pipeline.records import hashable
 from queenstream.windows import length_us
 
 

@@ -9,15 +9,15 @@ from typing import Any
 from queenstream import paths
 from queenstream.batches import Batch
 from queenstream.local.due import Due
-from queenstream.local.failures import GONE, Surroundings
-from queenstream.local.keys import entry_name
+from queenstream.local.failures import Surroundings
 from queenstream.local.operators.base import FOREVER, Changes, Keeper, nothing
-from queenstream.local.records import as_row, hashable
 from queenstream.pipeline import nodes
+from queenstream.pipeline.failing import GONE
+from queenstream.pipeline.joined import LEFT, Rows
+from queenstream.pipeline.keys import entry_name
+from queenstream.pipeline.records import as_row, hashable
 from queenstream.schemas import Schema
 from queenstream.windows import length_us
-
-LEFT, RIGHT = 0, 1
 
 
 class Held:
@@ -57,7 +57,7 @@ class JoinOperator(Keeper[nodes.Join]):
         self.delay_us = self._within + self._grace
         self._keys = (_key_of([ours for ours, _ in node.on]), _key_of([theirs for _, theirs in node.on]))
         self._alone = (node.how in ("left", "full"), node.how in ("right", "full"))
-        self._rows = Rows(node, schemas)
+        self._rows = Rows(node, tuple(() if schema is None else schema.names for schema in schemas))
         self._index: tuple[dict[Any, list[Held]], dict[Any, list[Held]]] = ({}, {})
         self._due: Due[Held] = Due(self.delay_us)
         self._arrived = 0
@@ -160,41 +160,6 @@ class JoinOperator(Keeper[nodes.Join]):
         held = Held(*value)
         insort(self._index[held.side].setdefault(held.key, []), held, key=_by_time)
         self._due.add(held.time + self._within + self._grace, held)
-
-
-class Rows:
-    """How two records become one row, and one record a row without the other."""
-
-    def __init__(self, node: nodes.Join, schemas: tuple[Schema | None, Schema | None]) -> None:
-        self._prefix = node.prefix
-        self._same = {theirs for ours, theirs in node.on if ours == theirs}
-        self._known = tuple(() if schema is None else schema.names for schema in schemas)
-        # Of the joined fields those that are a record's own; what lies deeper has no field in a row.
-        self._joined = [
-            (paths.segments(ours)[0], paths.segments(theirs)[0])
-            for ours, theirs in node.on
-            if len(paths.segments(ours)) == len(paths.segments(theirs)) == 1
-        ]
-
-    def pair(self, left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
-        """The fields of both."""
-        row = dict(left)
-        for name, value in right.items():
-            if name not in left:
-                row[name] = value
-            elif name not in self._same:
-                row[f"{self._prefix}{name}"] = value
-        return row
-
-    def alone(self, side: int, record: dict[str, Any]) -> dict[str, Any]:
-        """The fields of one; those of the other that are known are null, and the joined ones are equal."""
-        if side == LEFT:
-            other = dict.fromkeys(self._known[RIGHT])
-            other |= {theirs: record.get(ours) for ours, theirs in self._joined}
-            return self.pair(record, other)
-        other = dict.fromkeys(self._known[LEFT])
-        other |= {ours: record.get(theirs) for ours, theirs in self._joined}
-        return self.pair(other, record)
 
 
 def _key_of(fields: list[str]) -> Callable[[Any], Any]:

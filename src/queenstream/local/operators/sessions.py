@@ -8,11 +8,11 @@ from typing import Any
 from queenstream.batches import Batch
 from queenstream.local.due import Due
 from queenstream.local.failures import Surroundings
-from queenstream.local.keys import entry_name
 from queenstream.local.operators.base import Changes, nothing
 from queenstream.local.operators.folding import States
 from queenstream.local.operators.windowed import Closing, Placed, WindowedOperator, in_parts
 from queenstream.pipeline import nodes
+from queenstream.pipeline.keys import entry_name
 from queenstream.windows import Session, Span, length_us
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
 from itertools import repeat
 from typing import Any
 
-from queenstream import durations
 from queenstream.batches import Batch
 from queenstream.local.due import Due
 from queenstream.local.failures import Surroundings
-from queenstream.local.keys import entry_name
 from queenstream.local.operators.base import FOREVER, Changes, Keeper
-from queenstream.local.records import copied, event_time, moment
 from queenstream.pipeline import nodes
+from queenstream.pipeline.keys import entry_name
+from queenstream.pipeline.records import copied
+from queenstream.pipeline.state import State
 from queenstream.windows import length_us
 
 _USUAL_US = 60_000_000  # how far ahead a timer is set, if nothing else is known
@@ -30,84 +29,6 @@ class Kept:
         self.timers = timers
         self.touched = touched
         self.watched = False  # whether an entry waits for its end of life
-
-
-class KeyState:
-    """What the user's function sees (``pipeline.state.State``), for one call."""
-
-    __slots__ = ("_at", "_before", "_has_timers", "_kept", "emitted")
-
-    def __init__(self, kept: Kept, at: int | None, has_timers: bool) -> None:
-        self._kept = kept
-        self._at = at
-        self._has_timers = has_timers
-        self._before: tuple[dict[str, Any], dict[str, int]] | None = None
-        self.emitted: list[Any] = []
-
-    @property
-    def time(self) -> datetime:
-        """The event time of the record, or what the timer was set to."""
-        if self._at is None:
-            raise ValueError("there is no event time; say where it stands with .event_time('field')")
-        return moment(self._at)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The value of that name."""
-        return self._kept.values.get(name, default)
-
-    def set(self, name: str, value: Any) -> None:
-        """Keep a value under a name."""
-        self._remember()
-        self._kept.values[name] = value
-
-    def delete(self, name: str) -> None:
-        """Forget one value; nothing happens if there is none."""
-        self._remember()
-        self._kept.values.pop(name, None)
-
-    def clear(self) -> None:
-        """Forget all values and timers of the key."""
-        self._remember()
-        self._kept.values, self._kept.timers = {}, {}
-
-    def set_timer(
-        self, name: str, *, at: datetime | None = None, after: str | float | timedelta | None = None
-    ) -> None:
-        """Call ``on_timer`` once the watermark is at ``at``, or ``after`` from ``time``."""
-        if not self._has_timers:
-            raise ValueError("a timer needs somebody to call; write .stateful(…, on_timer=function)")
-        if (at is None) == (after is None):
-            raise ValueError(f"timer {name!r}: write either at=… or after=…")
-        self._remember()
-        if at is not None:
-            self._kept.timers[name] = event_time(at)
-        else:
-            self._kept.timers[name] = event_time(self.time + durations.parse(after or 0))
-
-    def cancel_timer(self, name: str) -> None:
-        """Forget a timer; nothing happens if there is none."""
-        self._remember()
-        self._kept.timers.pop(name, None)
-
-    def emit(self, record: Any) -> None:
-        """Give a record besides the one that is returned, before it."""
-        self.emitted.append(record)
-
-    def undo(self) -> None:
-        """As if the call had not been: it failed."""
-        if self._before is not None:
-            self._kept.values, self._kept.timers = self._before
-
-    def moved_timers(self) -> list[tuple[str, int]]:
-        """The timers that this call has set, and their times."""
-        if self._before is None:
-            return []
-        before = self._before[1]
-        return [(name, at) for name, at in self._kept.timers.items() if before.get(name) != at]
-
-    def _remember(self) -> None:
-        if self._before is None:
-            self._before = dict(self._kept.values), dict(self._kept.timers)
 
 
 class StatefulOperator(Keeper[nodes.Stateful]):
@@ -206,16 +127,15 @@ class StatefulOperator(Keeper[nodes.Stateful]):
             kept = None
         if kept is None:
             kept = Kept({}, {}, None)
-        state = KeyState(kept, time, self.node.on_timer is not None)
-        try:
-            made = function(key, argument, state)
-        except BaseException:
-            state.undo()
-            raise
+        state = State(kept.values, kept.timers, time, has_timers=self.node.on_timer is not None)
+        made = function(key, argument, state)
         if time is not None and (kept.touched is None or time > kept.touched):
             kept.touched = time
-        for name, at in state.moved_timers():
-            self._due.add(at, (key, name))
+        if state.timers is not kept.timers:
+            for name, at in state.timers.items():
+                if kept.timers.get(name) != at:
+                    self._due.add(at, (key, name))
+        kept.values, kept.timers = state.values, state.timers
         self._settle(key, kept)
         return state.emitted if made is None else [*state.emitted, made]
 

@@ -9,9 +9,9 @@ from queenstream import paths
 from queenstream.batches import Batch
 from queenstream.local.failures import Surroundings
 from queenstream.local.operators.base import Keeper, Operator, chosen, nothing, survivors, together
-from queenstream.local.records import EARLIEST, LATEST, as_row, event_time, hashable
 from queenstream.pipeline import nodes
 from queenstream.pipeline.expressions import Expr
+from queenstream.pipeline.records import EARLIEST, LATEST, as_row, event_time, hashable
 from queenstream.windows import to_us
 
 _KEYS = {str, int, float, bool, type(None)}  # types that can be keys, without asking each value

@@ -8,12 +8,13 @@ from itertools import compress, repeat
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from queenstream.batches import Batch
-from queenstream.local.failures import GONE, Surroundings
+from queenstream.local.failures import Surroundings
 from queenstream.local.operators.base import Keeper
 from queenstream.local.operators.folding import Folds, States, without_failures
-from queenstream.local.records import moment
 from queenstream.pipeline import nodes
+from queenstream.pipeline.failing import GONE
 from queenstream.pipeline.nodes import WINDOW_END, WINDOW_START
+from queenstream.pipeline.records import moment
 from queenstream.windows import length_us
 
 T = TypeVar("T")

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from queenstream.pipeline.nodes import WINDOW_END, WINDOW_START, Node
+from queenstream.pipeline.records import moment
 from queenstream.spark.failures import Guard, Troubles
 from queenstream.spark.graph import Step
-from queenstream.spark.records import Item, moment
+from queenstream.spark.records import Item
 from queenstream.windows import Span
 
 N = TypeVar("N", bound=Node)

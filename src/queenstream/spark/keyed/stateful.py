@@ -3,71 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
 from typing import Any
 
-from queenstream import durations
 from queenstream.pipeline import nodes
+from queenstream.pipeline.records import copied
+from queenstream.pipeline.state import State
 from queenstream.spark.failures import Guard, Troubles
 from queenstream.spark.graph import Step
 from queenstream.spark.keyed.base import FOREVER, Held, Keyed, Turn
-from queenstream.spark.records import Item, copied, event_time, moment
+from queenstream.spark.records import Item
 from queenstream.windows import length_us
-
-
-class KeyState:
-    """What the user's function sees (``pipeline.state.State``), for one call."""
-
-    __slots__ = ("_at", "_has_timers", "emitted", "timers", "values")
-
-    def __init__(self, held: Held, at: int | None, has_timers: bool) -> None:
-        # Copies: a call that fails has changed nothing.
-        self.values: dict[str, Any] = dict(held["values"])
-        self.timers: dict[str, int] = dict(held["timers"])
-        self._at = at
-        self._has_timers = has_timers
-        self.emitted: list[Any] = []
-
-    @property
-    def time(self) -> datetime:
-        """The event time of the record, or what the timer was set to."""
-        if self._at is None:
-            raise ValueError("there is no event time; say where it stands with .event_time('field')")
-        return moment(self._at)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The value of that name."""
-        return self.values.get(name, default)
-
-    def set(self, name: str, value: Any) -> None:
-        """Keep a value under a name."""
-        self.values[name] = value
-
-    def delete(self, name: str) -> None:
-        """Forget one value; nothing happens if there is none."""
-        self.values.pop(name, None)
-
-    def clear(self) -> None:
-        """Forget all values and timers of the key."""
-        self.values, self.timers = {}, {}
-
-    def set_timer(
-        self, name: str, *, at: datetime | None = None, after: str | float | timedelta | None = None
-    ) -> None:
-        """Call ``on_timer`` once the watermark is at ``at``, or ``after`` from ``time``."""
-        if not self._has_timers:
-            raise ValueError("a timer needs somebody to call; write .stateful(…, on_timer=function)")
-        if (at is None) == (after is None):
-            raise ValueError(f"timer {name!r}: write either at=… or after=…")
-        self.timers[name] = event_time(at if at is not None else self.time + durations.parse(after or 0))
-
-    def cancel_timer(self, name: str) -> None:
-        """Forget a timer; nothing happens if there is none."""
-        self.timers.pop(name, None)
-
-    def emit(self, record: Any) -> None:
-        """Give a record besides the one that is returned, before it."""
-        self.emitted.append(record)
 
 
 class StatefulStep(Keyed[nodes.Stateful]):
@@ -136,7 +81,7 @@ class StatefulStep(Keyed[nodes.Stateful]):
             return []
 
         def attempt(_: Any) -> list[Any]:
-            state = KeyState(held, time, self.node.on_timer is not None)
+            state = State(held["values"], held["timers"], time, has_timers=self.node.on_timer is not None)
             made = function(key, argument, state)
             held["values"], held["timers"] = state.values, state.timers
             if time is not None:

@@ -6,11 +6,13 @@ from typing import Any, TypeAlias
 
 from queenstream import windows
 from queenstream.pipeline import nodes
+from queenstream.pipeline.failing import GONE
 from queenstream.pipeline.nodes import WINDOW_END, WINDOW_START
-from queenstream.spark.failures import GONE, Guard, Troubles
+from queenstream.pipeline.records import moment
+from queenstream.spark.failures import Guard, Troubles
 from queenstream.spark.graph import Step
 from queenstream.spark.keyed.base import Held, Keyed, Turn
-from queenstream.spark.records import Item, moment
+from queenstream.spark.records import Item
 from queenstream.windows import Span, length_us
 
 States: TypeAlias = list[Any]

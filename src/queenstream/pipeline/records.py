@@ -1,4 +1,4 @@
-"""Records as the engine needs them: as rows with named fields, as copies, with a time."""
+"""Records as engines need them: as rows with named fields, as copies, with a time, in a message."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ def as_row(record: Any) -> dict[str, Any]:
         return {each.name: getattr(record, each.name) for each in dataclasses.fields(record)}
     names = getattr(type(record), "__struct_fields__", None) or getattr(type(record), "model_fields", None)
     if names is None:
-        raise TypeError(
-            f"{_short(record)} has no named fields; give a dict, a dataclass, a Struct or a model"
-        )
+        raise TypeError(f"{short(record)} has no named fields; give a dict, a dataclass, a Struct or a model")
     return {name: getattr(record, name) for name in names}
 
 
@@ -63,11 +61,11 @@ def event_time(value: Any) -> int:
         us = round(value * _MILLISECOND)
     else:
         raise ValueError(
-            f"{_short(value)} is no event time; write a time, ISO 8601 text or milliseconds since 1970"
+            f"{short(value)} is no event time; write a time, ISO 8601 text or milliseconds since 1970"
         )
     if EARLIEST <= us <= LATEST:
         return us
-    raise ValueError(f"{_short(value)} is not in the years 1 to 9999; a number is milliseconds since 1970")
+    raise ValueError(f"{short(value)} is not in the years 1 to 9999; a number is milliseconds since 1970")
 
 
 def _from_datetime(value: str | datetime) -> int:
@@ -76,7 +74,7 @@ def _from_datetime(value: str | datetime) -> int:
         return to_us(found if found.utcoffset() is not None else found.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         raise ValueError(
-            f"{_short(value)} is no event time; write ISO 8601, such as 2026-01-31T12:00:00Z"
+            f"{short(value)} is no event time; write ISO 8601, such as 2026-01-31T12:00:00Z"
         ) from None
 
 
@@ -98,11 +96,12 @@ def hashable(value: Any) -> Hashable:
         hash(value)
     except TypeError:
         raise TypeError(
-            f"{_short(value)} cannot be compared with others quickly; take a text or number in it"
+            f"{short(value)} cannot be compared with others quickly; take a text or number in it"
         ) from None
     return value  # type: ignore[no-any-return]
 
 
-def _short(value: object) -> str:
+def short(value: object, most: int = 60) -> str:
+    """A value for a message, cut where it is long."""
     text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -1,0 +1,56 @@
+"""What a failure of a step comes to, on every engine: a dead letter, or the end of the pipeline."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from queenstream.pipeline.nodes import Node
+from queenstream.pipeline.records import short
+
+
+class Gone:
+    """Stands where the outcome of a failed record would be. It is false, so a filter drops it."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "GONE"
+
+
+GONE = Gone()
+
+
+def told(error: Exception) -> str:
+    """An error in a line.
+
+    >>> told(KeyError("user"))
+    "KeyError: 'user'"
+    """
+    return f"{type(error).__name__}: {error}"
+
+
+def the_end(node: Node, record: object, error: Exception) -> str:
+    """What people are told when a failure ends the pipeline."""
+    return (
+        f"{node.where}: {node.name} failed on {short(record, 80)}: {told(error)}; mend the record or "
+        "the step, or write on_error='skip' or DeadLetters('name') to go on without such records"
+    )
+
+
+def letter(
+    pipeline: str, step: str, record: Any, error: Exception, attempts: int, failed_at: datetime
+) -> dict[str, Any]:
+    """A dead letter."""
+    return {
+        "record": record,
+        "error": str(error),
+        "error_type": type(error).__name__,
+        "step": step,
+        "attempts": attempts,
+        "pipeline": pipeline,
+        "failed_at": failed_at,
+    }
