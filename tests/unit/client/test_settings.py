@@ -40,7 +40,7 @@ def test_what_belongs_to_the_queue_is_not_asked_for_with_its_name() -> None:
 def test_the_query_of_a_pop() -> None:
     full = path(queue="q", batch=7, wait=1.5, auto_ack=True, group="g", mode="new", start="now", partitions=3)
     assert full == (
-        "/api/v1/pop/queue/q?batch=7&wait=true&timeout=1500&consumerGroup=g&autoAck=true"
+        "/api/v1/pop/queue/q?batch=7&wait=true&timeout=1500&autoAck=true&consumerGroup=g"
         "&subscriptionMode=new&subscriptionFrom=now&partitions=3"
     )
 

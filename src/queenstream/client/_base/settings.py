@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
@@ -73,6 +74,17 @@ class Settings:
 
     def pop_path(self, *, batch: int, wait_seconds: float, auto_ack: bool) -> str:
         """The path of a pop with its query."""
+        path, always = self._pop_target
+        query = f"?batch={batch}"
+        if wait_seconds > 0:
+            query += f"&wait=true&timeout={max(1, int(wait_seconds * 1000))}"
+        if auto_ack:
+            query += "&autoAck=true"
+        return path + query + always
+
+    @cached_property
+    def _pop_target(self) -> tuple[str, str]:
+        """What is the same in every pop: the path, and the end of the query."""
         if self.queue is not None:
             parts = ["api", "v1", "pop", "queue", self.queue]
             path = path_of(*parts, *(["partition", self.partition] if self.partition is not None else []))
@@ -82,14 +94,9 @@ class Settings:
             raise ConfigError("say what to pop from: a queue's name, .namespace(…) or .task(…)")
         else:
             path = path_of("api", "v1", "pop")
-        waits = wait_seconds > 0
-        return path + query_of(
+        always = query_of(
             {
-                "batch": batch,
-                "wait": True if waits else None,
-                "timeout": max(1, int(wait_seconds * 1000)) if waits else None,
                 "consumerGroup": self.group,
-                "autoAck": True if auto_ack else None,
                 "subscriptionMode": self.mode,
                 "subscriptionFrom": self.start,
                 "partitions": self.partitions if self.partitions > 1 else None,
@@ -97,6 +104,7 @@ class Settings:
                 "task": self.task if self.queue is None else None,
             }
         )
+        return path, always.replace("?", "&", 1)
 
 
 def at_least(what: str, value: object, least: int = 1) -> int:

@@ -198,7 +198,7 @@ def settle(
 
 def say_first(calls: Calls, messages: list[Message[Any]], timeout: float | None = None) -> None:
     """What was handled before them under the same lease must not come again with one that failed."""
-    for lease in {id(message._lease): message._lease for message in messages}.values():
+    for lease in {message._lease for message in messages}:
         if lease.done:
             done, lease.done = lease.done, []
             try:
