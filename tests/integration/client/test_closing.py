@@ -22,6 +22,7 @@ async def test_a_client_that_nobody_closed_warns(broker: Broker) -> None:
     await clients[0].queue("q").push(1)
     with pytest.warns(ResourceWarning, match="a client was not closed; use it in a with block"):
         clients.clear()
+        gc.collect()
 
 
 async def test_so_does_the_synchronous_one(broker: Broker) -> None:
@@ -146,6 +147,7 @@ async def test_a_client_for_several_event_loops(broker: Broker) -> None:
         warnings.simplefilter("ignore", ResourceWarning)  # of asyncio: the first loop left a connection open
         assert await asyncio.to_thread(lambda: asyncio.run(push())) == "queued"
         assert await asyncio.to_thread(lambda: asyncio.run(last())) == "queued"
+        gc.collect()  # here, not in the middle of another test
 
 
 async def test_nothing_is_said_at_exit(broker: Broker) -> None:
