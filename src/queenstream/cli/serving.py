@@ -30,6 +30,7 @@ from queenstream.errors import QueenstreamError
 log = logging.getLogger("queenstream.up")
 
 RESTARTS, RESTART_WINDOW_SECONDS = 5, 60.0
+DEMO_END_SECONDS = 20.0
 
 
 def run(settings: config.Settings, *, demo: bool) -> None:
@@ -153,16 +154,24 @@ def calm_collector() -> None:
 
 @contextlib.contextmanager
 def demo_traffic(address: str, *, wanted: bool) -> Iterator[None]:
-    """Demo traffic while the broker serves."""
-    if not wanted:
-        yield
-        return
-    process = subprocess.Popen([sys.executable, "-m", "queenstream.cli.demo", address])  # noqa: S603
+    """Demo traffic, and a pipeline on it, while the broker serves."""
+    modules = ("demo", "demo_pipeline") if wanted else ()
+    command = [sys.executable, "-m"]
+    processes = [
+        subprocess.Popen([*command, f"queenstream.cli.{module}", address])  # noqa: S603
+        for module in modules
+    ]
     try:
         yield
     finally:
-        process.terminate()
-        process.wait(10)
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            try:
+                process.wait(DEMO_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()  # Spark's Java ends with it
+                process.wait()
 
 
 async def serve(settings: config.Settings, url: str, *, worker: Any = None, demo: bool = False) -> None:
