@@ -1,32 +1,20 @@
 """The command line: ``queen``.
 
-Commands import what they need when they run: ``queen --help`` and completion must be quick.
+Commands import what they need when they run, and only the one that is called is imported: ``queen push`` in a
+loop of a shell script must start quickly.
 """
 
 from __future__ import annotations
 
+import importlib
+import os
 import sys
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import typer
 
-from queenstream.cli import (
-    bench,
-    config,
-    dlq,
-    doctor,
-    exits,
-    group,
-    pipeline,
-    pop,
-    push,
-    queue,
-    status,
-    stream,
-    tail,
-    trace,
-    up,
-)
+from queenstream.cli import exits
 from queenstream.cli.helping import help_text
 from queenstream.errors import QueenstreamError
 
@@ -40,29 +28,23 @@ HELP = help_text(
     "queen status",
 )
 
-app = typer.Typer(
-    name="queen",
-    help=HELP,
-    epilog=f"\b\nExit codes:\n{_CODES}",
-    no_args_is_help=True,
-    rich_markup_mode=None,  # what draws boxes takes longer to import than all the rest
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["--help", "-h"]},
-)
-app.command("up", help=up.HELP)(up.up)
-app.command("status", help=status.HELP)(status.status)
-app.command("doctor", help=doctor.HELP)(doctor.doctor)
-app.add_typer(bench.app, name="bench")
-app.command("push", help=push.HELP)(push.push)
-app.command("pop", help=pop.HELP)(pop.pop)
-app.command("tail", help=tail.HELP)(tail.tail)
-app.add_typer(dlq.app, name="dlq")
-app.add_typer(trace.app, name="trace")
-app.add_typer(queue.app, name="queue")
-app.add_typer(group.app, name="group")
-app.add_typer(stream.app, name="stream")
-app.add_typer(pipeline.app, name="pipeline")
-app.add_typer(config.app, name="config")
+# In the order in which ``queen --help`` has them; each is a module here. A group has commands of its own.
+_COMMANDS = {
+    "up": "command",
+    "status": "command",
+    "doctor": "command",
+    "bench": "group",
+    "push": "command",
+    "pop": "command",
+    "tail": "command",
+    "dlq": "group",
+    "trace": "group",
+    "queue": "group",
+    "group": "group",
+    "stream": "group",
+    "pipeline": "group",
+    "config": "group",
+}
 
 
 def _version(wanted: bool) -> None:
@@ -73,7 +55,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def root(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
@@ -82,10 +63,37 @@ def root(
     """What all commands have in common: nothing but this."""
 
 
+def app(names: Iterable[str] = _COMMANDS) -> typer.Typer:
+    """The application with these commands."""
+    made = typer.Typer(
+        name="queen",
+        help=HELP,
+        epilog=f"\b\nExit codes:\n{_CODES}",
+        no_args_is_help=True,
+        rich_markup_mode=None,  # what draws boxes takes longer to import than all the rest
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )
+    made.callback()(root)
+    for name in names:
+        module = importlib.import_module(f"queenstream.cli.{name}")
+        if _COMMANDS[name] == "group":
+            made.add_typer(module.app, name=name)
+        else:
+            made.command(name, help=module.HELP)(getattr(module, name))
+    return made
+
+
+def _called(words: Sequence[str]) -> Iterable[str]:
+    """The command that is called; all of them, if that is none, or a shell asks what there is."""
+    completes = any(name.endswith("_COMPLETE") for name in os.environ)
+    return words[:1] if words and words[0] in _COMMANDS and not completes else _COMMANDS
+
+
 def main() -> None:
     """Run the command; an error of ours is one line, not a traceback."""
     try:
-        app()
+        app(_called(sys.argv[1:]))()
     except QueenstreamError as error:
         sys.stderr.write(f"queen: {error}\n")
         sys.exit(exits.code_of(error))

@@ -30,11 +30,11 @@ def commands(command: Any, name: Command = ()) -> dict[Command, Any]:
     return found
 
 
-COMMANDS = commands(typer.main.get_command(app))
+COMMANDS = commands(typer.main.get_command(app()))
 
 
 def help_of(*words: str) -> str:
-    done = CliRunner().invoke(app, [*words, "--help"], prog_name="queen", env={"COLUMNS": "80"})
+    done = CliRunner().invoke(app(), [*words, "--help"], prog_name="queen", env={"COLUMNS": "80"})
     assert done.exit_code == 0
     return done.stdout
 
