@@ -9,8 +9,14 @@ import msgspec
 import pytest
 from msgspec.structs import fields
 
-from queenstream.broker import wire, wire_admin, wire_history, wire_streams, wire_system
-from queenstream.client._base import answers, answers_history, answers_streams, answers_system
+from queenstream.broker import wire, wire_admin, wire_history, wire_pipelines, wire_streams, wire_system
+from queenstream.client._base import (
+    answers,
+    answers_history,
+    answers_pipelines,
+    answers_streams,
+    answers_system,
+)
 from queenstream.client._base.answers import Page
 
 # What the client reads by another name than the broker writes it.
@@ -29,6 +35,7 @@ def structs() -> Iterator[tuple[type[msgspec.Struct], type[msgspec.Struct]]]:
     for ours, theirs in (
         (answers, wire_admin),
         (answers_history, wire_history),
+        (answers_pipelines, wire_pipelines),
         (answers_streams, wire_streams),
         (answers_system, wire_system),
     ):

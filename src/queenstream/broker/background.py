@@ -30,6 +30,8 @@ COMPACT_PAUSE = 60.0  # at most, between attempts at a table that is never free
 HEARTBEAT_SECONDS = 5.0
 FORGET_SECONDS = 60.0
 FORGET_WINDOWS = 10_000  # in one step
+PIPELINE_SERIES_SECONDS = 6 * 3600.0  # what is kept of a pipeline's figures
+PIPELINE_SECONDS = 30 * 86_400.0  # what is kept of a pipeline that tells nothing any more
 
 
 class Background:
@@ -156,3 +158,5 @@ class Background:
         await broker.database.admin("forget_first_pops")
         await broker.database.admin("forget_brokers")
         await broker.database.admin("forget_windows", FORGET_WINDOWS, now)
+        await broker.database.admin("forget_pipeline_stats", now, PIPELINE_SERIES_SECONDS)
+        await broker.database.admin("forget_pipelines", now, PIPELINE_SECONDS)

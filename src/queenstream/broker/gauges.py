@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Generic, TypeVar
 
 import asyncpg
+import msgspec
 
 from queenstream.broker.database import Database
 from queenstream.broker.metrics import Gauges, Metrics
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 PROBE_SECONDS = 2.0  # a database that takes longer is away
 FRESH_SECONDS = 5.0  # the gauges are not read more often than this
 SCRAPE_SECONDS = 2.0  # a scrape that waited this long gets the old gauges
+LOST_SECONDS = 30.0  # a run of a pipeline that has told nothing for so long is lost
+MOST_PIPELINES = 200  # whose figures are shown
 
 T = TypeVar("T")
 
@@ -93,6 +96,7 @@ class GaugeReader:
             now = self._database.now()
             queues = await self._database.admin("queue_gauges", now)
             groups = await self._database.admin("group_lag", now, None)
+            runs = await self._database.admin("running_pipelines", now, LOST_SECONDS, MOST_PIPELINES)
         except (Unavailable, asyncpg.PostgresError) as error:
             log.warning("gauges: %s", error)
             self._metrics.background_failed("gauges")
@@ -103,6 +107,7 @@ class GaugeReader:
                 for q in queues
             ],
             [GroupLag(g["queue"], g["group_name"], g["lag"], g["lag_seconds"]) for g in groups],
+            [(run["name"], msgspec.json.decode(run["stats"], type=dict[str, float])) for run in runs],
             monotonic(),
         )
         return True

@@ -21,6 +21,7 @@ from prometheus_client.core import (
     Metric,
 )
 
+from queenstream import figures
 from queenstream.broker.wire_system import Counts, GroupLag, Latency, QueueGauges, Rates, Snapshot
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -83,6 +84,7 @@ class Gauges:
 
     queues: list[QueueGauges] = field(default_factory=list)
     groups: list[GroupLag] = field(default_factory=list)
+    pipelines: list[tuple[str, dict[str, float]]] = field(default_factory=list)
     read_at: float | None = None
 
 
@@ -285,6 +287,7 @@ class Metrics:
             age.add_metric([group.queue, group.group], group.lag_seconds)
         yield lag
         yield age
+        yield from figures.families(self.gauges.pipelines)
         if read_at is not None:
             # When the database is away the gauges above stay as they were: this one tells.
             yield GaugeMetricFamily(

@@ -87,6 +87,10 @@ METHODS = {
     "GET /api/v1/resources/streams/{stream}/late": "stream_late",
     "GET /api/v1/resources/streams/{stream}/explain": "explain_stream",
     "DELETE /api/v1/resources/streams/{stream}": "delete_stream",
+    "GET /api/v1/pipelines": "pipelines",
+    "GET /api/v1/pipelines/{pipeline}": "pipeline",
+    "POST /api/v1/pipelines/{pipeline}/report": "report_pipeline",
+    "DELETE /api/v1/pipelines/{pipeline}": "delete_pipeline",
 }
 # What the rest of the client speaks.
 ELSEWHERE = {

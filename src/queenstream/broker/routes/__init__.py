@@ -7,6 +7,7 @@ from queenstream.broker.routes import (
     history,
     messages,
     page,
+    pipelines,
     resources,
     stream_resources,
     streams,
@@ -15,7 +16,7 @@ from queenstream.broker.routes import (
 
 ROUTES = tuple(
     route
-    for module in (messages, streams, stream_resources, resources, history, groups, system)
+    for module in (messages, streams, stream_resources, resources, history, groups, pipelines, system)
     for route in module.routes
 )
 PAGES = tuple(page.routes)

@@ -5,12 +5,20 @@ from __future__ import annotations
 from queenstream.client._async._calls import Calls
 from queenstream.client._async.admin_groups import AsyncGroupAdmin
 from queenstream.client._async.admin_history import AsyncHistoryAdmin
+from queenstream.client._async.admin_pipelines import AsyncPipelineAdmin
 from queenstream.client._async.admin_queues import AsyncQueueAdmin
 from queenstream.client._async.admin_streams import AsyncStreamAdmin
 from queenstream.client._async.admin_system import AsyncSystemAdmin
 
 
-class AsyncAdmin(AsyncQueueAdmin, AsyncGroupAdmin, AsyncHistoryAdmin, AsyncStreamAdmin, AsyncSystemAdmin):
+class AsyncAdmin(
+    AsyncQueueAdmin,
+    AsyncGroupAdmin,
+    AsyncHistoryAdmin,
+    AsyncStreamAdmin,
+    AsyncPipelineAdmin,
+    AsyncSystemAdmin,
+):
     """One method for each administration route; what comes back has typed fields.
 
     Lists that can be long come by pages, with ``total`` and ``more``. A time is a ``datetime`` or ISO 8601.

@@ -6,12 +6,20 @@ from __future__ import annotations
 from queenstream.client._sync._calls import Calls
 from queenstream.client._sync.admin_groups import GroupAdmin
 from queenstream.client._sync.admin_history import HistoryAdmin
+from queenstream.client._sync.admin_pipelines import PipelineAdmin
 from queenstream.client._sync.admin_queues import QueueAdmin
 from queenstream.client._sync.admin_streams import StreamAdmin
 from queenstream.client._sync.admin_system import SystemAdmin
 
 
-class Admin(QueueAdmin, GroupAdmin, HistoryAdmin, StreamAdmin, SystemAdmin):
+class Admin(
+    QueueAdmin,
+    GroupAdmin,
+    HistoryAdmin,
+    StreamAdmin,
+    PipelineAdmin,
+    SystemAdmin,
+):
     """One method for each administration route; what comes back has typed fields.
 
     Lists that can be long come by pages, with ``total`` and ``more``. A time is a ``datetime`` or ISO 8601.

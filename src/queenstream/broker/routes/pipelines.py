@@ -1,0 +1,144 @@
+"""The routes for pipelines: runs tell of themselves, others look. The broker runs none of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from queenstream import figures
+from queenstream.broker.gauges import LOST_SECONDS
+from queenstream.broker.routes.messages import check_name
+from queenstream.broker.routes.resources import pick
+from queenstream.broker.routing import Call, Response, Role, Routes, reply
+from queenstream.broker.wire import ErrorBody
+from queenstream.broker.wire_admin import Page, PageQuery
+from queenstream.broker.wire_pipelines import (
+    PipelineDeleted,
+    PipelineDetail,
+    PipelineInfo,
+    PipelineList,
+    PipelinePoint,
+    PipelineQuery,
+    PipelineRun,
+    ReportBody,
+    Reported,
+)
+from queenstream.errors import Conflict, InvalidRequest, NotFound, TooLarge
+
+routes = Routes("pipelines")
+
+REPORT_SECONDS = 5.0  # how often a run is asked to tell
+MOST_PLAN_BYTES = 262_144
+MOST_STATS_BYTES = 65_536
+MOST_PIPELINES = 1_000
+MOST_RUNS = 20  # kept of each
+
+_decode = msgspec.json.Decoder(dict[str, float]).decode
+
+
+@routes.post(
+    "/api/v1/pipelines/{pipeline}/report",
+    role=Role.READ_WRITE,
+    body=ReportBody,
+    answers={200: Reported, 400: ErrorBody, 409: ErrorBody, 413: ErrorBody},
+)
+async def report_pipeline(call: Call) -> Response:
+    """Take in what a run of a pipeline tells of itself."""
+    body: ReportBody = call.body
+    name = _name(call)
+    database = call.broker.database
+    [row] = await database.admin(
+        "report_pipeline", name, body.instance, body.engine, body.state,
+        None if body.error is None else body.error.replace("\0", ""), body.checkpoint, _plan(body),
+        _stats(body), [body.stats.get(each) for each in figures.HISTORY],
+        MOST_PIPELINES, MOST_RUNS, database.now(),
+    )  # fmt: skip
+    if row["outcome"] == "full":
+        raise Conflict(
+            f"there are {MOST_PIPELINES} pipelines already; DELETE /api/v1/pipelines/{{pipeline}} those that "
+            "are gone"
+        )
+    return reply(Reported(row["outcome"] == "stored", row["wants_plan"], REPORT_SECONDS))
+
+
+def _stats(body: ReportBody) -> bytes:
+    if not all(map(math.isfinite, body.stats.values())):
+        raise InvalidRequest("a figure of stats is infinite; send finite numbers")
+    if any("\0" in name for name in body.stats):
+        raise InvalidRequest("NUL (\\u0000) is in a name of stats; leave it out")
+    stats = msgspec.json.encode(body.stats)
+    if len(stats) > MOST_STATS_BYTES:
+        raise TooLarge(f"stats has {len(stats)} bytes; send at most {MOST_STATS_BYTES}")
+    return stats
+
+
+def _plan(body: ReportBody) -> bytes | None:
+    if isinstance(body.plan, msgspec.UnsetType):
+        return None
+    plan = bytes(body.plan)
+    if len(plan) > MOST_PLAN_BYTES:
+        raise TooLarge(f"the plan has {len(plan)} bytes; send at most {MOST_PLAN_BYTES}, or none")
+    if not plan.startswith(b"{"):
+        raise InvalidRequest("plan is no object; send what describe('json') gives")
+    return plan
+
+
+@routes.get(
+    "/api/v1/pipelines", role=Role.READ_ONLY, query=PageQuery, answers={200: PipelineList, 400: ErrorBody}
+)
+async def list_pipelines(call: Call) -> Response:
+    """List the pipelines that have told of themselves, each with its newest run."""
+    query: PageQuery = call.query
+    database = call.broker.database
+    rows = await database.admin("list_pipelines", database.now(), LOST_SECONDS, query.limit, query.offset)
+    found = [pick(PipelineInfo, {**row, "stats": _main(row["stats"])}) for row in rows]
+    [counted] = await database.admin("count_pipelines")
+    return reply(PipelineList(found, Page(query.limit, query.offset, total=counted["total"])))
+
+
+@routes.get(
+    "/api/v1/pipelines/{pipeline}",
+    role=Role.READ_ONLY,
+    query=PipelineQuery,
+    answers={200: PipelineDetail, 400: ErrorBody, 404: ErrorBody},
+)
+async def show_pipeline(call: Call) -> Response:
+    """Show a pipeline: what its newest run told last, its plan, its runs, and its figures over time."""
+    query: PipelineQuery = call.query
+    name, database = _name(call), call.broker.database
+    rows = await database.admin("pipeline_runs", name, database.now(), LOST_SECONDS)
+    if not rows:
+        raise _unknown(name)
+    series = await database.admin("pipeline_series", name, database.now(), query.minutes)
+    runs: list[PipelineRun] = [pick(PipelineRun, {**row, "stats": _main(row["stats"])}) for row in rows]
+    newest = {**rows[0], "stats": _decode(rows[0]["stats"]), "plan": Raw(rows[0]["plan"] or b"null")}
+    points = [pick(PipelinePoint, point) for point in series]
+    return reply(pick(PipelineDetail, newest, name=name, runs=runs, series=points))
+
+
+@routes.delete(
+    "/api/v1/pipelines/{pipeline}", role=Role.ADMIN, answers={200: PipelineDeleted, 400: ErrorBody}
+)
+async def delete_pipeline(call: Call) -> Response:
+    """Forget what a pipeline told. One that runs goes on, and tells again."""
+    name = _name(call)
+    existed = bool(await call.broker.database.admin("delete_pipeline", name))
+    return reply(PipelineDeleted(existed, name, existed))
+
+
+def _name(call: Call) -> str:
+    return check_name(call.params["pipeline"], "the pipeline's name")
+
+
+def _main(stats: bytes) -> dict[str, Any]:
+    """Without the figures of steps."""
+    return {name: value for name, value in _decode(stats).items() if figures.step_of(name) is None}
+
+
+def _unknown(name: str) -> NotFound:
+    return NotFound(
+        f"no run of a pipeline {name} has told of itself here; GET /api/v1/pipelines lists those that have"
+    )

@@ -1,0 +1,58 @@
+-- name: report_pipeline
+select outcome, wants_plan
+from queen.report_pipeline($1, $2, $3, $4, $5, $6, $7, $8, $9::double precision[], $10, $11, $12);
+
+-- name: list_pipelines
+-- Each pipeline with its newest run. One that said it runs, and says nothing any more, is lost.
+select p.name, r.instance, r.engine, r.error, r.checkpoint, r.started_at, r.reported_at, r.stats,
+    case when r.state = 'running'
+              and r.reported_at < coalesce($1::timestamptz, clock_timestamp()) - make_interval(secs => $2::float8)
+         then 'lost' else r.state end as state
+from queen.pipelines p
+cross join lateral (
+    select * from queen.pipeline_runs r
+    where r.pipeline_id = p.id order by r.started_at desc, r.instance desc limit 1) r
+order by p.name limit $3 offset $4;
+
+-- name: count_pipelines
+select count(*) as total from queen.pipelines;
+
+-- name: pipeline_runs
+-- The runs of a pipeline, the newest first; only that one with its plan.
+select r.instance, r.engine, r.error, r.checkpoint, r.started_at, r.reported_at, r.stats,
+    case when row_number() over w = 1 then r.plan end as plan,
+    case when r.state = 'running'
+              and r.reported_at < coalesce($2::timestamptz, clock_timestamp()) - make_interval(secs => $3::float8)
+         then 'lost' else r.state end as state
+from queen.pipelines p join queen.pipeline_runs r on r.pipeline_id = p.id
+where p.name = $1
+window w as (order by r.started_at desc, r.instance desc)
+order by r.started_at desc, r.instance desc;
+
+-- name: pipeline_series
+select s.* from queen.pipelines p join queen.pipeline_stats s on s.pipeline_id = p.id
+where p.name = $1 and s.time > coalesce($2::timestamptz, clock_timestamp()) - make_interval(mins => $3)
+order by s.time;
+
+-- name: running_pipelines
+-- What runs tell that tell now; of several runs of a pipeline, the newest.
+select distinct on (p.name) p.name, r.stats
+from queen.pipelines p join queen.pipeline_runs r on r.pipeline_id = p.id
+where r.state = 'running'
+  and r.reported_at >= coalesce($1::timestamptz, clock_timestamp()) - make_interval(secs => $2::float8)
+order by p.name, r.started_at desc limit $3;
+
+-- name: delete_pipeline
+delete from queen.pipelines where name = $1 returning id;
+
+-- name: forget_pipeline_stats
+delete from queen.pipeline_stats
+where time < coalesce($1::timestamptz, clock_timestamp()) - make_interval(secs => $2::float8);
+
+-- name: forget_pipelines
+-- Those of which nobody has told for long.
+delete from queen.pipelines p
+where p.created_at < coalesce($1::timestamptz, clock_timestamp()) - make_interval(secs => $2::float8)
+  and not exists (
+    select from queen.pipeline_runs r where r.pipeline_id = p.id
+      and r.reported_at >= coalesce($1::timestamptz, clock_timestamp()) - make_interval(secs => $2::float8));

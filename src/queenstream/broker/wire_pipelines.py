@@ -1,0 +1,102 @@
+"""What the routes about pipelines take and answer; ``queenstream.figures`` has the names of the figures."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from queenstream.broker.wire import Long, Name
+from queenstream.broker.wire_admin import Page
+
+Figure = Annotated[str, Meta(min_length=1, max_length=300)]
+Figures = Annotated[dict[Figure, float], Meta(max_length=2_000)]
+Place = Annotated[str, Meta(max_length=2_000)]
+
+
+class ReportBody(Struct, rename="camel", kw_only=True):
+    """What a run tells of itself. ``plan``: the JSON of ``describe("json")``, once is enough."""
+
+    engine: Literal["local", "spark"]
+    instance: Name
+    state: Literal["running", "stopped", "failed"]
+    stats: Figures
+    plan: Raw | UnsetType = UNSET
+    error: Long | None = None
+    checkpoint: Place | None = None
+
+
+class Reported(Struct, rename="camel"):
+    """``stored``: False, if it told a moment ago. ``wants_plan``: say the plan with the next report."""
+
+    stored: bool
+    wants_plan: bool
+    next_seconds: float
+
+
+RunState = Literal["running", "stopped", "failed", "lost"]
+
+
+class PipelineRun(Struct, rename="camel", kw_only=True):
+    """One run; ``lost``: it ran, and has told nothing for half a minute."""
+
+    instance: str
+    engine: str
+    state: RunState
+    error: str | None
+    checkpoint: str | None
+    started_at: datetime
+    reported_at: datetime
+    stats: dict[str, float]
+
+
+class PipelineInfo(PipelineRun, rename="camel", kw_only=True):
+    """A pipeline with its newest run; figures of steps are with the one pipeline that is asked for."""
+
+    name: str
+
+
+class PipelineList(Struct):
+    pipelines: list[PipelineInfo]
+    pagination: Page
+
+
+class PipelinePoint(Struct, rename="camel", kw_only=True):
+    """The main figures at a time; None: the run has no such figure."""
+
+    time: datetime
+    messages: float | None
+    errors: float | None
+    late: float | None
+    dead_letters: float | None
+    dropped: float | None
+    messages_per_second: float | None
+    latency_p50_ms: float | None
+    latency_p95_ms: float | None
+    latency_p99_ms: float | None
+    error_rate: float | None
+    queue_depth: float | None
+    watermark_lag_seconds: float | None
+    state_rows: float | None
+    state_bytes: float | None
+
+
+class PipelineQuery(Struct):
+    """How far back the series goes."""
+
+    minutes: Annotated[int, Meta(ge=1, le=360)] = 60
+
+
+class PipelineDetail(PipelineInfo, rename="camel", kw_only=True):
+    """``plan``: as ``describe("json")`` gives it; ``runs``: the newest first, this one included."""
+
+    plan: Raw
+    runs: list[PipelineRun]
+    series: list[PipelinePoint]
+
+
+class PipelineDeleted(Struct):
+    deleted: bool
+    pipeline: str
+    existed: bool

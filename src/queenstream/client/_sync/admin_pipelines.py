@@ -1,0 +1,84 @@
+# Generated from _async/admin_pipelines.py by `python tools/async_to_sync.py`: change that file, not this one.
+"""Administration of pipelines: what their runs tell of themselves, and telling it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Raw
+
+from queenstream.client._base.answers import Page
+from queenstream.client._base.answers_pipelines import (
+    PipelineDeleted,
+    PipelineDetail,
+    PipelineInfo,
+    PipelineList,
+    Reported,
+)
+from queenstream.client._base.requests import path_of
+from queenstream.client._sync._calls import Calls
+
+_PIPELINES = ("api", "v1", "pipelines")
+
+
+class PipelineAdmin:
+    """Pipelines."""
+
+    _calls: Calls
+
+    def pipelines(self, *, limit: int = 100, offset: int = 0) -> Page[PipelineInfo]:
+        """The pipelines that have told of themselves, each with its newest run.
+
+        >>> [(each.name, each.state) for each in queen.admin.pipelines()]  # doctest: +SKIP
+        [('totals', 'running')]
+        """
+        query = {"limit": limit, "offset": offset}
+        found = self._calls.call("GET", path_of(*_PIPELINES), query=query, type=PipelineList)
+        return Page(found.pipelines, limit=limit, offset=offset, total=found.pagination.total)
+
+    def pipeline(self, name: str, *, minutes: int = 60) -> PipelineDetail:
+        """One pipeline: its newest run with all figures, its plan, its runs, and figures over time.
+
+        >>> queen.admin.pipeline("totals").stats["messages_per_second"]  # doctest: +SKIP
+        1203.5
+        """
+        path = path_of(*_PIPELINES, name)
+        return self._calls.call("GET", path, query={"minutes": minutes}, type=PipelineDetail)
+
+    def report_pipeline(
+        self,
+        name: str,
+        *,
+        engine: Literal["local", "spark"],
+        instance: str,
+        state: Literal["running", "stopped", "failed"],
+        stats: Mapping[str, float],
+        plan: str | None = None,
+        error: str | None = None,
+        checkpoint: str | None = None,
+        timeout: float | None = None,
+    ) -> Reported:
+        """Tell of a run, as engines do by themselves. ``plan``: the JSON of ``describe("json")``.
+
+        ``admin.report_pipeline("totals", engine="local", instance="a1", state="running", stats={})``
+        """
+        body: dict[str, object] = {
+            "engine": engine,
+            "instance": instance,
+            "state": state,
+            "stats": dict(stats),
+            "error": error,
+            "checkpoint": checkpoint,
+        }
+        if plan is not None:
+            body["plan"] = Raw(plan.strip().encode())
+        path = path_of(*_PIPELINES, name, "report")
+        return self._calls.call("POST", path, body=body, type=Reported, timeout=timeout)
+
+    def delete_pipeline(self, name: str) -> PipelineDeleted:
+        """Forget what a pipeline told; one that runs goes on, and tells again.
+
+        ``admin.delete_pipeline("totals")``; one that is not known is no error.
+        """
+        return self._calls.call("DELETE", path_of(*_PIPELINES, name), type=PipelineDeleted)

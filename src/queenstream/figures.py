@@ -1,0 +1,114 @@
+"""The figures of a pipeline's run: what they are called and what they say, the same wherever they are shown.
+
+Both engines count under these names, ``get_stats()`` gives them, the broker stores them, and Prometheus gets
+them as ``queen_pipeline_<name>``, those of a step as ``queen_pipeline_step_<name>``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+GAUGES = {
+    "messages_per_second": "Records taken from the sources per second, over the last ten.",
+    "latency_p50_ms": "Median time of a record from source to sinks, in milliseconds.",
+    "latency_p95_ms": "95th percentile of the same.",
+    "latency_p99_ms": "99th percentile of the same.",
+    "error_rate": "Share of records that a step failed on, in percent.",
+    "queue_depth": "Records that the sources have and that were not taken yet.",
+    "watermark_lag_seconds": "How far the watermark is behind the clock.",
+    "live": "1 once the pipeline has caught up with its sources.",
+    "uptime_seconds": "How long the run has lasted.",
+}
+COUNTERS = {
+    "messages": "Records taken from the sources.",
+    "errors": "Records that a step failed on.",
+    "retries": "Further tries of steps that failed.",
+    "late": "Records that came too late for a step.",
+    "dead_letters": "Records that went to the dead letters.",
+    "dropped": "Records dropped by backpressure.",
+}
+# Only where there is such a thing: on Spark.
+SOME_GAUGES = {
+    "batch_duration_p50_ms": "Median time of a batch, in milliseconds.",
+    "batch_duration_p95_ms": "95th percentile of the same.",
+    "batch_duration_p99_ms": "99th percentile of the same.",
+    "state_rows": "Rows that steps with state remember.",
+    "state_bytes": "Memory that these take.",
+}
+SOME_COUNTERS = {"batches": "Batches that are done."}
+STEPS = {
+    "taken": "Records that a step took.",
+    "given": "Records that a step gave.",
+    "failed": "Records that a step failed on.",
+    "late": "Records that came too late for a step.",
+}
+HISTORY = (
+    "messages",
+    "errors",
+    "late",
+    "dead_letters",
+    "dropped",
+    "messages_per_second",
+    "latency_p50_ms",
+    "latency_p95_ms",
+    "latency_p99_ms",
+    "error_rate",
+    "queue_depth",
+    "watermark_lag_seconds",
+    "state_rows",
+    "state_bytes",
+)
+"""The main ones, which the broker keeps for some hours."""
+
+_STEP = "steps."
+
+
+def step_figure(step: str, what: str) -> str:
+    """What ``get_stats()`` calls a figure of a step.
+
+    >>> step_figure("parse", "taken")
+    'steps.parse.taken'
+    """
+    return f"{_STEP}{step}.{what}"
+
+
+def step_of(figure: str) -> tuple[str, str] | None:
+    """The step and the figure of it that ``get_stats()`` calls so; None: it is not a step's.
+
+    >>> step_of("steps.parse.v2.taken"), step_of("messages")
+    (('parse.v2', 'taken'), None)
+    """
+    step, _, what = figure.removeprefix(_STEP).rpartition(".")
+    return (step, what) if figure.startswith(_STEP) and what in STEPS else None
+
+
+def families(runs: Iterable[tuple[str, Mapping[str, float]]]) -> Iterator[Metric]:
+    """Runs' figures, each with its pipeline's name, as Prometheus's client library takes them."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    runs = list(runs)
+    for names, kind in (
+        (GAUGES | SOME_GAUGES, GaugeMetricFamily),
+        (COUNTERS | SOME_COUNTERS, CounterMetricFamily),
+    ):
+        for name, told in names.items():
+            family = kind(f"queen_pipeline_{name}", told, labels=["pipeline"])
+            for pipeline, stats in runs:
+                if name in stats:
+                    family.add_metric([pipeline], stats[name])
+            if family.samples:
+                yield family
+    steps = {
+        what: CounterMetricFamily(f"queen_pipeline_step_{what}", told, labels=["pipeline", "step"])
+        for what, told in STEPS.items()
+    }
+    for pipeline, stats in runs:
+        for name, value in stats.items():
+            found = step_of(name)
+            if found is not None:
+                steps[found[1]].add_metric([pipeline, found[0]], value)
+    yield from (family for family in steps.values() if family.samples)
