@@ -30,10 +30,11 @@ def main() -> None:
         print(window.key, f"[{window.start:g}, {window.end:g})", sums)
 
     # Then as a pipeline. A record of its source has what emit() takes: id, data, key and timestamp. With
-    # Queue("clicks") instead of Memory, and .run() behind it, this is a job for Spark.
+    # Queue("clicks") instead of Memory, and without engine="local", this is a job for Spark.
     pipeline = stream.as_pipeline(Memory(CLICKS)).aggregate(clicks=count(), ms=sum_("data.ms")).to(print)
     for node in pipeline.plan().nodes:
         print(node.kind, node.name)
+    pipeline.run(engine="local")
 
 
 if __name__ == "__main__":

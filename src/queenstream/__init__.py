@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from queenstream.client._sync.message import Message, Messages
     from queenstream.client._sync.producer import Producer
     from queenstream.client._sync.window import Window
+    from queenstream.connectors.letters import Letters
     from queenstream.local.processor import Event, EventWindow, LateEvent, StreamProcessor
     from queenstream.pipeline.builder import Pipeline
     from queenstream.pipeline.endpoints import (
@@ -72,6 +73,7 @@ __all__ = [
     "Generator",
     "Kafka",
     "LateEvent",
+    "Letters",
     "Memory",
     "Message",
     "Messages",
@@ -141,6 +143,7 @@ _BY_HOME = {
     ),
     "client._sync.producer": ("Producer",),
     "client._sync.window": ("Window",),
+    "connectors.letters": ("Letters",),
     "local.processor": (
         "Event",
         "EventWindow",

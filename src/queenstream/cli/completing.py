@@ -40,6 +40,13 @@ def stream_names(ctx: typer.Context, incomplete: str) -> list[str]:
     return _of_broker(ctx, incomplete, lambda queen: [stream.name for stream in queen.admin.streams()])
 
 
+def pipeline_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The pipelines that have told the broker of themselves."""
+    return _of_broker(
+        ctx, incomplete, lambda queen: [each.name for each in queen.admin.pipelines(limit=1000)]
+    )
+
+
 def _of_broker(ctx: typer.Context, incomplete: str, names: Callable[[Queen], Iterable[str]]) -> list[str]:
     from queenstream.cli.connecting import opened
     from queenstream.cli.contexts import Flags

@@ -8,17 +8,22 @@ import logging
 from queenstream.client._async.client import AsyncQueen
 from queenstream.client._async.renewing import Lease, Renewer
 from queenstream.client._base.brokers import backoff
+from queenstream.connectors.base import Context
 from queenstream.errors import BrokerUnreachable, ServerFailed, Unavailable
 
 AWAY = (BrokerUnreachable, Unavailable, ServerFailed)  # it passes: a pipeline waits
 log = logging.getLogger("queenstream.connectors")
 
 
-async def connect(url: str | None) -> AsyncQueen:
-    """A client whose broker answers: a wrong address is an error at once, not something to wait for."""
-    async with AsyncQueen(url, timeout="1s") as probe:
+async def connect(named: str | None, context: Context) -> AsyncQueen:
+    """A client of the broker that an endpoint names, or of the run's.
+
+    A broker that does not answer is an error at once, not something to wait for.
+    """
+    url, token = (context.url, context.token) if named is None else (named, None)
+    async with AsyncQueen(url, token=token, timeout="1s") as probe:
         await probe.admin.health()
-    return AsyncQueen(url, timeout="10s")
+    return AsyncQueen(url, token=token, timeout="10s")
 
 
 class Patience:

@@ -28,9 +28,10 @@ class Context:
     """Whose reader or writer it is.
 
     ``node`` is the name of the step that reads or writes; ``url`` is the broker's, where the endpoint names
-    none. ``exclusive``: no other run of this pipeline is alive (a checkpoint's lock says so), and what an
-    earlier one had leased may be taken back. ``rewound``: the positions are older than what was acknowledged
-    (``Snapshot.rewound``), and the source is to be moved back to them.
+    none, and ``token`` is for that broker. ``exclusive``: no other run of this pipeline is alive (a
+    checkpoint's lock says so), and what an earlier one had leased may be taken back. ``rewound``: the
+    positions are older than what was acknowledged (``Snapshot.rewound``), and the source is to be moved back
+    to them.
     """
 
     pipeline: str
@@ -38,6 +39,7 @@ class Context:
     url: str | None = None
     exclusive: bool = False
     rewound: bool = False
+    token: str | None = None
 
     def delivery(self, epoch: str) -> str:
         """The name of an epoch at this sink: equal ones hold equal rows. At most 200 characters.

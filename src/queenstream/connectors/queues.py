@@ -78,7 +78,7 @@ class QueueReader:
 
     async def open(self, positions: Positions) -> None:
         self._positions = {name: (int(id), int(us)) for name, (id, us) in positions.items()}
-        self._queen = await connect(self._source.url or self._context.url)
+        self._queen = await connect(self._source.url, self._context)
         self._leases = Leases()
         self._queue = self._subscribed(self._queen)
         if self._context.rewound:
@@ -284,7 +284,7 @@ class QueueWriter:
         self._patience = Patience(context.node)
 
     async def open(self) -> None:
-        self._queen = await connect(self._sink.url or self._context.url)
+        self._queen = await connect(self._sink.url, self._context)
 
     async def write(self, epoch: str, rows: Sequence[Any]) -> list[Refusal]:
         name = self._context.delivery(epoch)

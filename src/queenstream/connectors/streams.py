@@ -45,7 +45,7 @@ class StreamReader:
 
     async def open(self, positions: Positions) -> None:
         self._positions = {key: (int(first), int(last)) for key, (first, last) in positions.items()}
-        self._queen = await connect(self._source.url or self._context.url)
+        self._queen = await connect(self._source.url, self._context)
         self._leases = Leases()
         if self._context.rewound:
             await self._move_back()

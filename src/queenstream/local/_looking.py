@@ -14,6 +14,7 @@ from queenstream.local import _packing
 from queenstream.local._homes import Home, damaged
 from queenstream.local._snapshots import CheckpointInfo, Contents, Delivery, StateKey, epoch_id
 from queenstream.pipeline.fingerprints import Facts
+from queenstream.pipeline.keys import META
 from queenstream.windows import from_us
 
 POSITION, STATE = "p", "s"  # kinds of items
@@ -44,13 +45,15 @@ class CheckpointReader:
         """What is in a checkpoint, by default the newest."""
         info = await self._find(checkpoint_id)
         counts = await self._home.fetch(
-            "select p.node, count(*), sum(length(i.value)) from parts p join items i on i.part = p.id "
+            "select p.node, count(*) filter (where i.key <> $4), sum(length(i.value)) "
+            "from parts p join items i on i.part = p.id "
             "where p.pipeline = $1 and p.kind = $2 and i.epoch <= $3 and i.value is not null and not exists ("
             " select 1 from items x where x.part = i.part and x.key = i.key"
             " and x.epoch > i.epoch and x.epoch <= $3) group by p.node order by p.node",
             self._pipeline,
             STATE,
             info.epoch,
+            key_bytes(META),
         )
         return Contents(
             info=info,

@@ -21,10 +21,12 @@ from queenstream.local.operators.stateless import (
     LateOperator,
     ProjectOperator,
     ReadOperator,
+    ReplayOperator,
     UnionOperator,
     WriteOperator,
 )
 from queenstream.pipeline import nodes
+from queenstream.pipeline.letters import Doors
 from queenstream.pipeline.nodes import Node
 from queenstream.pipeline.planning import Plan
 
@@ -51,6 +53,10 @@ class Compiler:
     def visit_read(self, node: nodes.Read) -> Operator[Any]:
         """A source."""
         return ReadOperator(node, self._around)
+
+    def visit_replay(self, node: nodes.Replay) -> Operator[Any]:
+        """Dead letters that come back."""
+        return ReplayOperator(node, self._around, Doors.of(self._plan, node))
 
     def visit_apply(self, node: nodes.Apply) -> Operator[Any]:
         """A user's function."""

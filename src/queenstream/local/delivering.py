@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from queenstream.connectors import Context, Writer, writer_for
+from queenstream.connectors.letters import make_queues
 from queenstream.errors import StepFailed
 from queenstream.local.engine import Engine, Outputs
 from queenstream.pipeline.endpoints import Sink
@@ -39,6 +40,7 @@ class Deliverer:
 
     def __init__(self, engine: Engine, context: Callable[[str], Context]) -> None:
         self._engine = engine
+        self._context = context("dead letters")
         self._writes: dict[str, Write] = {write.name: write for write in engine.plan.sinks}
         self._writers: dict[str, Writer] = {
             name: writer_for(sink, context(name)) for name, sink in sinks_of(engine.plan).items()
@@ -46,6 +48,7 @@ class Deliverer:
 
     async def open(self) -> None:
         """Connect to all sinks."""
+        await make_queues(self._engine.plan, self._context)
         for writer in self._writers.values():
             await writer.open()
 

@@ -24,11 +24,14 @@ from queenstream.local.compile import compile_plan
 from queenstream.local.failures import Address, Counts, Surroundings
 from queenstream.local.operators.base import FOREVER, Changes, Keeper, Operator, nothing, together
 from queenstream.local.operators.stateless import (
+    Entrants,
     EventTimeOperator,
     LateOperator,
     ReadOperator,
+    ReplayOperator,
     WriteOperator,
 )
+from queenstream.pipeline.failing import Along
 from queenstream.pipeline.planning import Plan
 
 
@@ -120,6 +123,7 @@ class Engine:
         self._ended |= set(ended)
         self._idle -= {name for name, batch in batches.items() if batch.records}
         await self._flow(batches)
+        await self._let_in()
         await self._move()
         return self.take()
 
@@ -136,7 +140,7 @@ class Engine:
 
     def refused(self, step: str, row: Any, error: Exception, attempts: int) -> None:
         """A sink did not take a row that a step gave it; what the step's policy gives comes with ``take``."""
-        self._by_name[step].guard.give_up(row, error, attempts)
+        self._by_name[step].guard.give_up(row, error, Along(), attempts)
 
     def take(self) -> Outputs:
         """What is to be written and was not given out yet, such as dead letters of refused rows."""
@@ -177,10 +181,11 @@ class Engine:
         return {name: each for name, each in self._by_name.items() if isinstance(each, Keeper)}
 
     def _clocks_of(self) -> list[ReadOperator | EventTimeOperator]:
-        return [each for each in self._operators if isinstance(each, ReadOperator | EventTimeOperator)]
+        clocks = [each for each in self._operators if isinstance(each, ReadOperator | EventTimeOperator)]
+        return [each for each in clocks if not isinstance(each, ReplayOperator)]
 
-    async def _flow(self, batches: Mapping[str, Batch]) -> None:
-        """Let records through, without time moving."""
+    async def _flow(self, batches: Mapping[str, Batch], entrants: Entrants | None = None) -> None:
+        """Let records through, without time moving; ``entrants`` join them on their way."""
         made: dict[str, Batch] = {}
         for operator in self._operators:
             node = operator.node
@@ -188,8 +193,28 @@ class Engine:
                 inputs = [batches.get(node.name, nothing())]
             else:
                 inputs = [made[each.name] for each in node.inputs]
+            if entrants:
+                joining = [entrants.get((node.name, port), nothing()) for port in range(len(inputs))]
+                inputs = [together(pair) for pair in zip(inputs, joining, strict=True)]
             made[node.name] = await self._through(operator, inputs)
         self._forget_late()
+
+    async def _let_in(self) -> None:
+        """Let the records of dead letters that came back go on from where they failed; no clock moves."""
+        entrants: Entrants = {}
+        for operator in self._operators:
+            if isinstance(operator, ReplayOperator):
+                entering, refused = operator.take()
+                entrants |= entering
+                for step, record, along, error in refused:
+                    if error is not None:
+                        self._by_name[step].guard.give_up(record, error, along)
+        if not entrants:
+            return
+        clocks = [(clock, clock.highest) for clock in self._clocks_of()]
+        await self._flow({}, entrants)
+        for clock, highest in clocks:
+            clock.highest = highest
 
     async def _move(self) -> None:
         """Let time move from the clocks on; what comes due flows on."""

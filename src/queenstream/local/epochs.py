@@ -16,6 +16,7 @@ from typing import Any
 
 from queenstream.batches import Batch
 from queenstream.connectors import Context, reader_for
+from queenstream.local import tracing
 from queenstream.local.checkpoints import (
     CheckpointStore,
     Epoch,
@@ -26,9 +27,9 @@ from queenstream.local.checkpoints import (
 )
 from queenstream.local.delivering import Deliverer, outbox_of
 from queenstream.local.engine import Engine, Outputs
-from queenstream.local.intake import Intake, Pressure, intake_for
-from queenstream.local.metrics import Meter
-from queenstream.pipeline.nodes import Read
+from queenstream.local.intake import MOST_BYTES, Intake, Pressure, intake_for
+from queenstream.pipeline.metrics import Meter
+from queenstream.pipeline.nodes import Read, Replay
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
 
@@ -37,6 +38,7 @@ log = logging.getLogger("queenstream.local")
 _PATIENT_SECONDS = 0.2  # to wait for a record, where that keeps nobody else waiting
 _BRIEF_SECONDS = 0.02  # and where it does
 _MOST_PENDING = 100_000  # rows that may come together before they are committed
+_MOST_PENDING_BYTES = 2 * MOST_BYTES  # and bytes of the records that they are made of
 
 
 @dataclass(slots=True)
@@ -45,6 +47,7 @@ class Pending:
 
     outputs: Outputs = field(default_factory=Outputs)
     arrivals: list[tuple[float, int]] = field(default_factory=list)  # when records were read, and how many
+    bytes: int = 0  # of those records, about
     since: float = field(default_factory=time.monotonic)
 
 
@@ -54,6 +57,7 @@ class Source:
     def __init__(self, node: Read, intake: Intake) -> None:
         self.node = node
         self.intake = intake
+        self.aside = isinstance(node, Replay)  # nobody waits for it, and the end comes without it
         self.ended = False
         self.caught_up = False
         self.taken = 0
@@ -69,7 +73,7 @@ class Source:
             self.ended = self.caught_up = True
             return None
         if batch.empty and self.intake.drained():
-            self.caught_up |= wait_seconds >= _BRIEF_SECONDS
+            self.caught_up |= self.aside or wait_seconds >= _BRIEF_SECONDS
             return None
         self._quiet_since = time.monotonic()
         if batch.empty:
@@ -78,6 +82,11 @@ class Source:
         if self.goal is not None and self.taken >= self.goal:
             self.caught_up = True
         return batch
+
+    @property
+    def over(self) -> bool:
+        """Whether the run may end, as far as it is concerned."""
+        return self.ended or (self.aside and self.caught_up)
 
     @property
     def idle(self) -> bool:
@@ -140,7 +149,8 @@ class Loop:
 
     def _context(self, rewound: bool) -> Callable[[str], Context]:
         exclusive = self._store is not None
-        return lambda node: Context(self.plan.name, node, self._options.url, exclusive, rewound)
+        options = self._options
+        return lambda node: Context(self.plan.name, node, options.url, exclusive, rewound, options.token)
 
     async def _close(self) -> None:
         if self._under_way is not None:
@@ -162,7 +172,7 @@ class Loop:
             await self._process(batches)
             if self._is_time() or not (batches or self._all_drained()):
                 await self._commit()
-        if all(source.ended for source in self.sources):
+        if all(source.over for source in self.sources):
             self._pending.outputs.add(await self.engine.finish())
         await self._commit(clean=True)
         await self._settle()
@@ -176,16 +186,21 @@ class Loop:
         if all(source.caught_up for source in self.sources) and not self.live:
             self.live = True
             log.info("%s: caught up with its sources", self.plan.name)
-        ended = all(source.ended for source in self.sources)
-        return ended or (self.live and self._options.until == "caught_up")
+        over = all(source.over for source in self.sources)
+        return over or (self.live and self._options.until == "caught_up")
 
     async def _gather(self) -> dict[str, Batch]:
         """A batch from each source that has one; a short wait, if none has."""
-        open_sources = [source for source in self.sources if not source.ended]
+        open_sources = [source for source in self.sources if not source.ended and not source.aside]
+        aside = [source for source in self.sources if not source.ended and source.aside]
+        if not open_sources:
+            return await self._take(aside, _PATIENT_SECONDS)
+        beside = await self._take(aside, 0)
         if len(open_sources) == 1:
-            return await self._take(open_sources, _PATIENT_SECONDS)
+            return beside | await self._take(open_sources, 0 if beside else _PATIENT_SECONDS)
         # One after the other would make a quiet source hold up the others.
-        return await self._take(open_sources, 0) or await self._take(open_sources, _BRIEF_SECONDS)
+        taken = beside | await self._take(open_sources, 0)
+        return taken or await self._take(open_sources, _BRIEF_SECONDS)
 
     async def _take(self, sources: list[Source], wait_seconds: float) -> dict[str, Batch]:
         taken = await asyncio.gather(*(source.take(wait_seconds) for source in sources))
@@ -197,11 +212,14 @@ class Loop:
         records = sum(map(len, batches.values()))
         if records:
             self._pending.arrivals.append((time.monotonic(), records))
+            self._pending.bytes += sum(
+                source.intake.bytes for source in self.sources if source.node.name in batches
+            )
             self._meter.took(records)
         idle = [source.node.name for source in self.sources if source.idle]
         ended = [source.node.name for source in self.sources if source.ended]
         # The end of all is dealt with at the end.
-        ended = ended if len(ended) < len(self.sources) else []
+        ended = [] if all(source.ended or source.aside for source in self.sources) else ended
         self._pending.outputs.add(await self.engine.process(batches, idle=idle, ended=ended))
 
     def _all_drained(self) -> bool:
@@ -209,8 +227,10 @@ class Loop:
         return all(source.ended or source.intake.drained() for source in self.sources)
 
     def _is_time(self) -> bool:
-        long_enough = time.monotonic() - self._pending.since >= self._interval
-        return long_enough or len(self._pending.outputs) >= _MOST_PENDING
+        pending = self._pending
+        long_enough = time.monotonic() - pending.since >= self._interval
+        too_much = len(pending.outputs) >= _MOST_PENDING or pending.bytes >= _MOST_PENDING_BYTES
+        return long_enough or too_much
 
     # Commit and delivery
 
@@ -239,9 +259,10 @@ class Loop:
         self, name: str, number: int, outbox: dict[str, list[Any]], arrivals: list[tuple[float, int]]
     ) -> None:
         assert self._deliverer is not None, "it is open by now"
-        await self._deliverer.deliver(name, outbox)
-        self._delivered(number)
-        await self._acknowledge()
+        with tracing.epoch(self.plan.name, name, arrivals, outbox):
+            await self._deliverer.deliver(name, outbox)
+            self._delivered(number)
+            await self._acknowledge()
         now = time.monotonic()
         for read_at, records in arrivals:
             self._meter.delivered(records, now - read_at)

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from queenstream.errors import StepFailed
-from queenstream.pipeline.failing import GONE, letter, the_end, told
+from queenstream.pipeline.failing import GONE, Along, letter, the_end, told
 from queenstream.pipeline.nodes import Node
 from queenstream.pipeline.policies import DeadLetters
 
@@ -63,8 +63,13 @@ class Guard:
         then = node.policy.then
         self._address = then.sink.address if isinstance(then, DeadLetters) else None
 
-    async def recover(self, record: Any, error: Exception, call: Callable[[Any], Any]) -> Any:
-        """What a further try gives, or ``GONE`` after the last one; the first failed with ``error``."""
+    async def recover(
+        self, record: Any, error: Exception, call: Callable[[Any], Any], along: Along | None
+    ) -> Any:
+        """What a further try gives, or ``GONE`` after the last one; the first failed with ``error``.
+
+        ``along`` is what went along with the record; None: what failed was no record that came in.
+        """
         attempt = 1
         while attempt <= self._policy.max_retries:
             await self._around.sleep(self._policy.pause(attempt).total_seconds())
@@ -75,10 +80,10 @@ class Guard:
                 return await outcome if inspect.isawaitable(outcome) else outcome
             except Exception as again:  # noqa: BLE001 - whatever a user's function raises
                 error = again
-        self.give_up(record, error, attempt)
+        self.give_up(record, error, along, attempt)
         return GONE
 
-    def give_up(self, record: Any, error: Exception, attempts: int = 1) -> None:
+    def give_up(self, record: Any, error: Exception, along: Along | None, attempts: int = 1) -> None:
         """Count it, and do what the policy says comes after the last try."""
         counts, node, around = self._counts, self._node, self._around
         counts.failed += 1
@@ -86,7 +91,7 @@ class Guard:
             raise StepFailed(the_end(node, record, error)) from error
         if self._address is not None:
             counts.dead_letters += 1
-            made = letter(around.pipeline, node.name, record, error, attempts, around.now())
+            made = letter(around.pipeline, node.name, record, error, attempts, around.now(), along)
             around.letters.setdefault(self._address, []).append(made)
         # The first, and then ever more rarely: a thousand bad records are not a thousand lines.
         if counts.failed & (counts.failed - 1) == 0:

@@ -14,15 +14,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
+
 from queenstream.batches import Batch
 from queenstream.connectors import Reader
 from queenstream.errors import BufferFull
 from queenstream.local.operators.base import together
-from queenstream.pipeline.nodes import Read
+from queenstream.pipeline.nodes import Read, Replay
 
 log = logging.getLogger("queenstream.local")
 
 MOST = 10_000  # records in a batch
+MOST_BYTES = 32 << 20  # and their bytes, about
+_FIRST = 32  # records in a source's first batch
+_GROWTH = 8  # how many times more may be in the next one
+_SAMPLES = 8  # records of a batch that are looked at for their size
 _WAIT_SECONDS = 0.2
 
 
@@ -36,15 +42,59 @@ class Pressure:
     dropped: int
 
 
+class Sizes:
+    """How many records the next batch may have, so that it has about ``MOST_BYTES`` at most.
+
+    Nobody knows how large a source's records are before some have come: it begins with few, and grows
+    quickly. A look at some records of each batch says how large those of the next one will be; one that is
+    far larger than those before it is not foreseen.
+
+    >>> sizes = Sizes()
+    >>> sizes.most, sizes.saw(Batch([{"text": "x" * 1_000_000}] * 32)), sizes.most
+    (32, 32000352, 33)
+    """
+
+    def __init__(self, most: int = MOST) -> None:
+        self._limit = most
+        self.most = min(most, _FIRST)
+
+    def saw(self, batch: Batch) -> int:
+        """A batch has come; gives about how many bytes it has."""
+        records = batch.records
+        if not records:
+            return 0
+        step = -(-len(records) // _SAMPLES)
+        sizes = [size_of(record) for record in records[::step]]
+        fitting = MOST_BYTES // max(1, *sizes)
+        self.most = max(1, min(self._limit, self.most * _GROWTH, fitting))
+        return sum(sizes) * len(records) // len(sizes)
+
+
+def size_of(record: Any) -> int:
+    """About how many bytes a record takes: those of its JSON.
+
+    >>> size_of({"text": "x" * 100})
+    111
+    """
+    try:
+        return len(msgspec.json.encode(record, enc_hook=repr))
+    except (msgspec.MsgspecError, ValueError, TypeError, OverflowError):
+        return len(repr(record))
+
+
 class Intake(Protocol):
     """A source that is being read."""
 
     node: Read
     waiting: int
     dropped: int
+    bytes: int
 
     async def take(self, wait_seconds: float) -> Batch | None:
-        """The next batch; an empty one if nothing came in so many seconds; None at the end."""
+        """The next batch; an empty one if nothing came in so many seconds; None at the end.
+
+        ``bytes`` is then about how large it is.
+        """
         ...
 
     def changes(self) -> dict[str, Any]:
@@ -70,6 +120,8 @@ class Intake(Protocol):
 
 def intake_for(node: Read, reader: Reader, told: Callable[[Pressure], None]) -> Intake:
     """A source with its strategy; ``told`` hears of crossings."""
+    if isinstance(node, Replay):
+        return Beside(node, reader)
     if node.backpressure.strategy == "block":
         return Blocking(node, reader)
     return Dropping(node, reader, told)
@@ -80,12 +132,15 @@ class Blocking:
 
     def __init__(self, node: Read, reader: Reader) -> None:
         self.node = node
-        self.waiting = self.dropped = 0
+        self.waiting = self.dropped = self.bytes = 0
         self._reader = reader
-        self._most = min(MOST, node.backpressure.threshold)
+        self._sizes = Sizes(min(MOST, node.backpressure.threshold))
 
     async def take(self, wait_seconds: float) -> Batch | None:
-        return await self._reader.read(self._most, wait_seconds)
+        batch = await self._reader.read(self._sizes.most, wait_seconds)
+        if batch is not None:
+            self.bytes = self._sizes.saw(batch)
+        return batch
 
     def changes(self) -> dict[str, Any]:
         return self._reader.changes()
@@ -103,16 +158,71 @@ class Blocking:
         await self._reader.close()
 
 
+class Beside:
+    """Asks in a task of its own: a source that is quiet nearly always costs the others no time.
+
+    The next batch is asked for when the positions of the last one were taken, so that nothing is
+    acknowledged that was not worked on.
+    """
+
+    def __init__(self, node: Read, reader: Reader) -> None:
+        self.node = node
+        self.waiting = self.dropped = self.bytes = 0
+        self._reader = reader
+        self._sizes = Sizes()
+        self._asking: asyncio.Task[Batch | None] | None = None
+        self._untold = False  # there are positions to be taken
+        self._quiet = False  # the last answer was that there is nothing
+
+    async def take(self, wait_seconds: float) -> Batch | None:
+        if self._untold:
+            return Batch([])
+        if self._asking is None:
+            asked = self._reader.read(self._sizes.most, _WAIT_SECONDS if self._quiet else 0.0)
+            self._asking = asyncio.get_running_loop().create_task(asked)
+        await asyncio.wait([self._asking], timeout=wait_seconds)
+        if not self._asking.done():
+            return Batch([])
+        batch, self._asking = self._asking.result(), None
+        if batch is not None:
+            self.bytes = self._sizes.saw(batch)
+            self._quiet = batch.empty and self._reader.drained()
+            self._untold = not self._quiet
+        return batch
+
+    def changes(self) -> dict[str, Any]:
+        if not self._untold:
+            return {}
+        self._untold = False
+        return self._reader.changes()
+
+    async def commit(self) -> None:
+        await self._reader.commit()
+
+    def drained(self) -> bool:
+        return self._quiet and self._reader.drained()
+
+    def lag(self) -> float | None:
+        return self._reader.lag()
+
+    async def close(self) -> None:
+        if self._asking is not None:  # not cancelled: what it was given would be leased to nobody
+            await asyncio.gather(self._asking, return_exceptions=True)
+        await self._reader.close()
+
+
 class Dropping:
     """Reads all the time, and drops what is too much."""
 
     def __init__(self, node: Read, reader: Reader, told: Callable[[Pressure], None]) -> None:
         self.node = node
-        self.waiting = self.dropped = 0
+        self.waiting = self.dropped = self.bytes = 0
         self._reader = reader
         self._told = told
         self._strategy = node.backpressure.strategy
         self._threshold = node.backpressure.threshold
+        self._sizes = Sizes()
+        self._held_bytes = 0
         self._buffer: deque[tuple[Batch, dict[str, Any]]] = deque()
         self._positions: dict[str, Any] = {}
         self._some = asyncio.Event()  # there are records, or it has ended
@@ -136,6 +246,7 @@ class Dropping:
             self._positions |= moved
         self._buffer.clear()
         self.waiting = 0
+        self.bytes, self._held_bytes = self._held_bytes, 0
         self._tell()
         taken = together(batches)
         return Batch(taken.records, taken.times, None, [each for batch in batches for each in batch.failures])
@@ -161,7 +272,8 @@ class Dropping:
 
     async def _pump(self) -> None:
         try:
-            while (batch := await self._reader.read(MOST, _WAIT_SECONDS)) is not None:
+            while (batch := await self._reader.read(self._sizes.most, _WAIT_SECONDS)) is not None:
+                self._held_bytes += self._sizes.saw(batch)
                 if not batch.empty:
                     self._put(batch)
                 # A source that always has more would leave nobody else a turn.

@@ -13,15 +13,17 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 from queenstream.connectors import Context, reader_for, writer_for
+from queenstream.connectors.reporting import reporter_for
 from queenstream.errors import ConfigError, RunAborted
 from queenstream.local.delivering import sinks_of
 from queenstream.local.epochs import Loop
 from queenstream.local.failures import Counts
 from queenstream.local.intake import Pressure
-from queenstream.local.metrics import Meter, PrometheusCollector, step_stats
+from queenstream.pipeline.metrics import Meter, prometheus_text, serve_prometheus, step_stats
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
 from queenstream.windows import to_us
@@ -62,9 +64,12 @@ class LocalRun:
         self._task: asyncio.Task[None] | None = None
         self._stops = 0
         self._error: BaseException | None = None
+        self._reporter = reporter_for(plan, "local", options, self.get_stats)
 
     def start(self) -> None:
         """Begin; ``start(plan, options)`` does."""
+        if self._reporter is not None:
+            self._reporter.start()
         self._thread.start()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -133,7 +138,10 @@ class LocalRun:
         now = to_us(datetime.now(UTC))
         return {
             **self._meter.stats(),
-            **step_stats(self.steps, [read.name for read in self.plan.sources]),
+            **step_stats(
+                {name: asdict(counts) for name, counts in self.steps.items()},
+                [read.name for read in self.plan.sources],
+            ),
             "queue_depth": float(sum(intake.lag() or 0 for intake in intakes)),
             "dropped": float(sum(intake.dropped for intake in intakes)),
             "watermark_lag_seconds": 0.0 if watermark is None else (now - watermark) / 1e6,
@@ -142,20 +150,11 @@ class LocalRun:
 
     def metrics(self) -> bytes:
         """The same as text for Prometheus."""
-        from prometheus_client import CollectorRegistry, generate_latest
-
-        registry = CollectorRegistry()
-        registry.register(PrometheusCollector(self.plan.name, self.get_stats))
-        return generate_latest(registry)
+        return prometheus_text(self.plan.name, self.get_stats)
 
     def serve_metrics(self, port: int = 0, host: str = "127.0.0.1") -> int:
         """Serve them over HTTP while the process lives; gives the port, which is a free one for 0."""
-        from prometheus_client import CollectorRegistry, start_http_server
-
-        registry = CollectorRegistry()
-        registry.register(PrometheusCollector(self.plan.name, self.get_stats))
-        server, _ = start_http_server(port, host, registry)
-        return int(server.server_port)
+        return serve_prometheus(self.plan.name, self.get_stats, port, host)
 
     def _run(self) -> None:
         try:
@@ -167,6 +166,8 @@ class LocalRun:
             )
         except BaseException as error:  # noqa: BLE001 - wait() raises it
             self._error = error
+        if self._reporter is not None:
+            self._reporter.end(self._error)
 
     async def _main(self) -> None:
         with self._lock:

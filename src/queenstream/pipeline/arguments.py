@@ -147,6 +147,15 @@ def returned(function: Callable[..., Any], mode: Mode, given: Definition | None)
     """The schema of what a function gives: as the user said, or as its annotation says."""
     if given is not None:
         return Schema.of(given)
+    hint = returned_class(function, mode)
+    try:
+        return None if hint is None else Schema.of(hint)
+    except SchemaError:
+        return None  # it has fields without a column type; nobody asked for columns here
+
+
+def returned_class(function: Callable[..., Any], mode: Mode) -> type | None:
+    """The class of the records that a function gives, if its annotation names one with fields."""
     try:
         hint: Any = typing.get_type_hints(function).get("return")
     except (NameError, TypeError):
@@ -157,7 +166,4 @@ def returned(function: Callable[..., Any], mode: Mode, given: Definition | None)
         hint = args[0] if several and args else None
     members = [member for member in typing.get_args(hint) if member is not type(None)]
     hint = members[0] if len(members) == 1 and type(None) in typing.get_args(hint) else hint
-    try:
-        return Schema.of(hint) if classes.is_record(hint) else None
-    except SchemaError:
-        return None  # it has fields without a column type; nobody asked for columns here
+    return hint if classes.is_record(hint) else None

@@ -21,7 +21,7 @@ Nothing is opened and nothing runs here. ``plan()`` checks the whole and gives w
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar, Unpack, get_args, overload
@@ -30,10 +30,15 @@ from queenstream import durations, windows
 from queenstream.aggregates import Aggregate
 from queenstream.errors import ConfigError
 from queenstream.pipeline import arguments, nodes
+from queenstream.pipeline.analytics import building
+from queenstream.pipeline.analytics.building import Shown
+from queenstream.pipeline.analytics.detectors import Algorithm
+from queenstream.pipeline.analytics.matching import EVENTS
 from queenstream.pipeline.arguments import On
 from queenstream.pipeline.endpoints import Record, Sink, Source
-from queenstream.pipeline.expressions import Expr, col
-from queenstream.pipeline.nodes import Coordination, Emit, How, Mode, Node, caller
+from queenstream.pipeline.expressions import Expr, col, lit
+from queenstream.pipeline.lineage import parts_of
+from queenstream.pipeline.nodes import Coordination, Emit, How, Mode, Node, Place, caller
 from queenstream.pipeline.planning import Draft, PendingWindow, Plan, make_plan
 from queenstream.pipeline.policies import (
     Backoff,
@@ -70,6 +75,16 @@ class Pipeline(Generic[T]):
         """What its checkpoints and its consumer group are called."""
         return self._draft.name
 
+    @property
+    def where(self) -> Place:
+        """The line where it begins: ``print(totals.where)`` shows ``jobs.py:12``."""
+        return self._draft.where
+
+    @property
+    def has_sinks(self) -> bool:
+        """Whether it writes somewhere; one that does not is a beginning that others go on from."""
+        return bool(self._draft.writes)
+
     def __repr__(self) -> str:
         return f"<Pipeline {self.name!r}>"
 
@@ -77,7 +92,7 @@ class Pipeline(Generic[T]):
 
     def source(
         self,
-        source: Source[R] | Callable[..., Iterable[R]],
+        source: Source[R] | Callable[..., Iterable[R]] | Callable[..., AsyncIterable[R]],
         *,
         backpressure: Strategy = "block",
         threshold: int = 10_000,
@@ -398,6 +413,86 @@ class Pipeline(Generic[T]):
             on_error=arguments.policy(on_error),
         )
         return self._then(node)
+
+    def anomalies(
+        self,
+        field: str,
+        *,
+        window: Duration,
+        algorithm: Algorithm = "zscore",
+        threshold: float | None = None,
+        by: str | Expr | Callable[[T], object] | None = None,
+        min_samples: int = 10,
+        grace: Duration = 0,
+        emit: Shown = "anomalies",
+        name: str | None = None,
+        on_error: OnError | None = None,
+    ) -> Pipeline[Record]:
+        """A row for each number that is unlike those before it: value, mean, deviation, score, key, time.
+
+        ``algorithm``: zscore, mad, iqr or ewma (``pipeline.analytics.detectors`` says how they judge), of the
+        last ``window`` of event time, for each key. ``threshold``: the score above which a number is unusual.
+        ``min_samples``: how many must have come before. ``emit="scores"`` gives a row for every number.
+
+            .anomalies("temperature", by="sensor", window="10m", threshold=4)
+        """
+        arguments.choice("emit", emit, get_args(Shown))
+        keyed = self._keyed(by)
+        return keyed._then(
+            building.anomalies(
+                caller(),
+                keyed._inputs(),
+                name or "",
+                arguments.policy(on_error),
+                field=field,
+                algorithm=algorithm,
+                window=durations.parse(window),
+                threshold=threshold,
+                min_samples=min_samples,
+                grace=durations.parse(grace),
+                emit=emit,
+            )
+        )
+
+    def patterns(
+        self,
+        texts: Mapping[str, str] | None = None,
+        *,
+        by: str | Expr | Callable[[T], object] | None = None,
+        event: str = "type",
+        events: int = EVENTS,
+        grace: Duration = 0,
+        step_name: str | None = None,
+        on_error: OnError | None = None,
+        **named: str,
+    ) -> Pipeline[Record]:
+        """A row for each pattern that is found: its name, key, start and end, value, and its last events.
+
+        ``pipeline.analytics.patterns`` says what can be written. ``event``: the field that a bare name in a
+        sequence is a value of. ``events``: how many records a row shows.
+
+            .patterns(rapid="COUNT(*) > 10 IN 30s WHERE action = 'click'", by="user_id")
+            .patterns({"left": "login THEN NOT purchase WITHIN 5m"}, by="user_id", event="action")
+        """
+        keyed = self._keyed(by)
+        return keyed._then(
+            building.patterns(
+                caller(),
+                keyed._inputs(),
+                step_name or "",
+                arguments.policy(on_error),
+                texts={**(texts or {}), **named},
+                event=event,
+                events=events,
+                grace=durations.parse(grace),
+            )
+        )
+
+    def _keyed(self, by: str | Expr | Callable[[T], object] | None) -> Pipeline[T]:
+        """By that key; else by the one there is, or all together."""
+        if by is not None:
+            return self.key_by(by)
+        return self if any(map(parts_of, self._inputs())) else self.key_by(all=lit("all"))
 
     def deduplicate(
         self, *fields: str, within: Duration | None = None, grace: Duration = 0, name: str | None = None

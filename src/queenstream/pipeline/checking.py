@@ -155,7 +155,8 @@ def _check_union(node: nodes.Union, report: Report) -> None:
 def _check_late(node: nodes.Late, report: Report) -> None:
     into = node.inputs[0]
     by_count = isinstance(into, nodes.Aggregation) and isinstance(into.window, windows.Count)
-    if by_count or not isinstance(into, nodes.Aggregation | nodes.Join | nodes.Deduplicate):
+    by_time = isinstance(into, nodes.Aggregation | nodes.Join | nodes.Deduplicate) and not by_count
+    if not by_time and not (isinstance(into, nodes.Stateful) and into.grace is not None):
         report(
             f"follows {into.name!r}, for which nothing is late",
             "put .late(…) right after .aggregate(…)",
@@ -201,7 +202,7 @@ def _check_side(endpoint: Endpoint, side: Side, report: Report) -> None:
 
 def _dangling(plan_nodes: Iterable[Node]) -> list[Problem]:
     """Steps that nothing follows, and that are no sinks."""
-    last = {node: None for node in plan_nodes if not isinstance(node, nodes.Write)}
+    last = {node: None for node in plan_nodes if not isinstance(node, nodes.Write | nodes.Replay)}
     for node in plan_nodes:
         for each in node.inputs:
             last.pop(each, None)

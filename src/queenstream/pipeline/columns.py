@@ -39,6 +39,8 @@ def output_of(
     if isinstance(node, nodes.Aggregation):
         return _aggregation(node, into, keys, report)
     if isinstance(node, nodes.Stateful):
+        for expr in node.reads:
+            inferring.type_of(expr, into, report)
         return node.schema
     if isinstance(node, nodes.Apply):
         return into if node.mode == "filter" else node.schema

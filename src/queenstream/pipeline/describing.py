@@ -85,7 +85,7 @@ def _caption(node: Node) -> str:
 
 
 def _heading(plan: Plan) -> str:
-    counts = [_several(len(plan.nodes), "step"), _several(len(plan.sources), "source")]
+    counts = [_several(len(plan.nodes), "step"), _several(len(plan.inputs), "source")]
     counts.append(_several(len(plan.sinks), "sink"))
     return f"Pipeline {plan.name}: {', '.join(counts)}; on error: {plan.policy}; plan {plan.fingerprint}"
 
@@ -106,6 +106,8 @@ def _look(node: Node) -> drawing.Look:
 
 def _details(node: Node) -> dict[str, str]:
     """What there is to say, by name; the first, without a name, is what the node is about."""
+    if isinstance(node, nodes.Replay):
+        return {"": node.source.title, "to": ", ".join(node.steps)}
     if isinstance(node, nodes.Read):
         return {"": node.source.title, **_reading(node)}
     if isinstance(node, nodes.Write):
@@ -138,6 +140,8 @@ def _with_state(node: Node) -> dict[str, str]:
     if isinstance(node, nodes.Stateful):
         timer = {"timers": function_name(node.on_timer)} if node.on_timer else {}
         ttl = {"ttl": durations.format(node.ttl)} if node.ttl else {}
+        if node.looks:
+            return {**dict(node.looks), "by": ", ".join(node.keys)}
         return {"": function_name(node.function), "by": ", ".join(node.keys), **ttl, **timer}
     if isinstance(node, nodes.Deduplicate):
         return {"": ", ".join(node.fields), "within": durations.format(node.within or 0)}

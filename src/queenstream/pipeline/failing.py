@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
+from queenstream.pipeline.keys import key_to_json
 from queenstream.pipeline.nodes import Node
-from queenstream.pipeline.records import short
+from queenstream.pipeline.records import moment, short
 
 
 class Gone:
@@ -41,10 +42,28 @@ def the_end(node: Node, record: object, error: Exception) -> str:
     )
 
 
+class Along(NamedTuple):
+    """What goes along with a record at the input of a step: with it, the record can be let in there again.
+
+    ``time`` is in µs; ``port``: which of the step's inputs it is.
+    """
+
+    time: int | None = None
+    key: Any = None
+    port: int = 0
+
+
 def letter(
-    pipeline: str, step: str, record: Any, error: Exception, attempts: int, failed_at: datetime
+    pipeline: str,
+    step: str,
+    record: Any,
+    error: Exception,
+    attempts: int,
+    failed_at: datetime,
+    along: Along | None,
 ) -> dict[str, Any]:
-    """A dead letter."""
+    """A dead letter. ``along`` None: it was no record that came in (a timer, a closed window)."""
+    time, key, port = along or (None, None, None)
     return {
         "record": record,
         "error": str(error),
@@ -53,4 +72,7 @@ def letter(
         "attempts": attempts,
         "pipeline": pipeline,
         "failed_at": failed_at,
+        "time": None if time is None else moment(time),
+        "key": key_to_json(key),
+        "input": port,
     }

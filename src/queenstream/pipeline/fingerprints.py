@@ -42,11 +42,12 @@ class Change:
     step: str
     verdict: Verdict
     why: str
+    matters: bool = True
 
     @property
     def harmless(self) -> bool:
         """Whether a run may go on from the checkpoint without being told to."""
-        return self.verdict in ("kept", "new")
+        return self.verdict in ("kept", "new") or not self.matters
 
 
 def state_of(plan_nodes: Iterable[Node]) -> dict[str, dict[str, str]]:
@@ -84,6 +85,8 @@ def compare(stored: Facts, now: Facts) -> tuple[Change, ...]:
 
 
 def _change(step: str, old: Mapping[str, str], new: Mapping[str, str] | None) -> Change:
+    if new is None and old.get("kind") == nodes.Replay.kind:
+        return Change(step, "gone", "its dead letters do not come back any more", matters=False)
     if new is None:
         return Change(
             step, "gone", f"there is no step {step!r} any more; if it was renamed, give it that name again"
@@ -108,7 +111,8 @@ def _facts(node: Node) -> dict[str, str] | None:
     if isinstance(node, nodes.Join):
         return {"on": on_text(node), "how": node.how, "within": durations.format(node.within or 0)}
     if isinstance(node, nodes.Stateful):
-        return {"keys": keys_text(node)}
+        looks = [told for name, told in node.looks if not name]
+        return {"keys": keys_text(node), **({"looks for": looks[0]} if looks else {})}
     if isinstance(node, nodes.Deduplicate):
         return {"fields": ", ".join(node.fields)}
     return None

@@ -6,7 +6,8 @@ So all that a step knows of one key stands under one beginning.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -30,6 +31,43 @@ def key_text(key: Any) -> str:
     if isinstance(key, datetime) and key.utcoffset() is not None:
         key = key.astimezone(UTC)  # equal instants are equal keys, whatever their zones
     return msgspec.json.encode(key, enc_hook=repr).decode()
+
+
+def key_to_json(key: Any) -> Any:
+    """A key for a message: several parts are a list, and what JSON does not have is marked.
+
+    >>> key_to_json(("shop", date(2026, 1, 31)))
+    ['shop', {'$date': '2026-01-31'}]
+    """
+    if type(key) is tuple:
+        return [key_to_json(part) for part in key]
+    if isinstance(key, datetime):
+        return {"$time": key.isoformat()}
+    if isinstance(key, date):
+        return {"$date": key.isoformat()}
+    return {"$decimal": str(key)} if isinstance(key, Decimal) else key
+
+
+def key_from_json(value: Any) -> Any:
+    """The inverse.
+
+    >>> key_from_json(["shop", {"$date": "2026-01-31"}])
+    ('shop', datetime.date(2026, 1, 31))
+    """
+    if isinstance(value, list | tuple):
+        return tuple(map(key_from_json, value))
+    if isinstance(value, dict) and len(value) == 1:
+        [(mark, text)] = value.items()
+        if mark in _MARKS:
+            return _MARKS[mark](text)
+    return value
+
+
+_MARKS: dict[str, Callable[[str], Any]] = {
+    "$time": datetime.fromisoformat,
+    "$date": date.fromisoformat,
+    "$decimal": Decimal,
+}
 
 
 def entry_name(key: Any, entry: object = "") -> str:

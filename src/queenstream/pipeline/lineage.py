@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from queenstream import windows
 from queenstream.pipeline.nodes import Aggregation, EventTime, Join, Key, KeyBy, Late, Node, Read, Union
 
 OWN_TIME = "the source's own"
@@ -52,7 +53,8 @@ def time_of(node: Node) -> str | None:
         if isinstance(node, Read):
             return OWN_TIME if node.source.has_time else None
         if isinstance(node, Aggregation):
-            return "window_end"
+            counts = isinstance(node.window, windows.Count)
+            return None if counts and time_of(node.inputs[0]) is None else "window_end"
         if isinstance(node, Join | Union):
             each = [time_of(other) for other in node.inputs]
             return None if not each or None in each else " / ".join(dict.fromkeys(map(str, each)))

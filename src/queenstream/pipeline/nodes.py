@@ -3,6 +3,7 @@
     Read ──► Apply · Filter · Project · EventTime · KeyBy ──► Aggregation · Join · Stateful · Deduplicate
     ──► Write
                           Union brings branches together · Late has what came too late
+                          Replay lets records in again that a step failed on
 
 A builder's step is one of these, or a few. What flows is a record with an event time (maybe none) and a key
 (maybe none), which only ``EventTime``, ``KeyBy`` and the nodes with state change; a callable sees the
@@ -93,6 +94,21 @@ class Read(Node):
     source: Source[Any]
     backpressure: Backpressure = BLOCK
     idle_timeout: timedelta | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Replay(Read):
+    """Takes dead letters that come back, and lets each record in again at the step that failed on it.
+
+    It stands beside the graph: it is nobody's input, though what it takes goes on at the ``steps``. So it
+    has no part in event time: nobody waits for it, and a record that it lets in moves no clock; whether that
+    record is late, the step decides as for all others. What is no letter of one of the ``steps`` is an error
+    of this node; letters of other pipelines are passed over.
+    """
+
+    kind: ClassVar[str] = "replay"
+
+    steps: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -210,7 +226,11 @@ class Stateful(Node):
 
     ``key`` is the value of a single key, or a tuple of several. ``on_timer(key, timer, state)`` is called
     with a timer's name once the watermark passes it. State that was not touched for ``ttl`` of event time
-    is forgotten.
+    is forgotten. With a ``grace``, a record is late once the watermark is past its time and that; without
+    one, none is.
+
+    A step of ours (``.anomalies``, ``.patterns``) says in ``looks`` what it looks for, and which fields it
+    ``reads``.
     """
 
     kind: ClassVar[str] = "stateful"
@@ -219,8 +239,11 @@ class Stateful(Node):
     function: Callable[..., Any]
     on_timer: Callable[..., Any] | None = None
     ttl: timedelta | None = None
+    grace: timedelta | None = None
     schema: Schema | None = None
     keys: tuple[str, ...] = ()
+    looks: tuple[tuple[str, str], ...] = ()
+    reads: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
@@ -14,7 +14,19 @@ from queenstream.errors import ConfigError
 from queenstream.pipeline import checking, describing, fingerprints
 from queenstream.pipeline.endpoints import Sink
 from queenstream.pipeline.lineage import in_order, keys_of
-from queenstream.pipeline.nodes import Aggregation, Apply, Late, Node, Place, Project, Read, Stateful, Write
+from queenstream.pipeline.nodes import (
+    Aggregation,
+    Apply,
+    Late,
+    Node,
+    Place,
+    Project,
+    Read,
+    Replay,
+    Stateful,
+    Union,
+    Write,
+)
 from queenstream.pipeline.policies import SKIP, DeadLetters, ErrorPolicy
 from queenstream.pipeline.problems import PipelineError, Problem
 from queenstream.schemas import Schema
@@ -88,8 +100,13 @@ class Plan:
 
     @property
     def sources(self) -> tuple[Read, ...]:
-        """The nodes that read."""
+        """The nodes that read; those that bring dead letters back come last."""
         return tuple(node for node in self.nodes if isinstance(node, Read))
+
+    @property
+    def inputs(self) -> tuple[Read, ...]:
+        """The sources that the user named: all but those that bring dead letters back."""
+        return tuple(node for node in self.sources if not isinstance(node, Replay))
 
     @property
     def sinks(self) -> tuple[Write, ...]:
@@ -106,7 +123,7 @@ class Plan:
     @property
     def bounded(self) -> bool:
         """Whether it comes to an end by itself."""
-        return all(read.source.bounded for read in self.sources)
+        return all(read.source.bounded for read in self.inputs)
 
     @cached_property
     def state(self) -> fingerprints.Facts:
@@ -175,7 +192,25 @@ def _completed(draft: Draft) -> list[Node]:
         if isinstance(complete, Aggregation | Stateful):
             complete = replace(complete, keys=keys_of(complete))
         done[node] = complete
-    return list(done.values())
+    return [*done.values(), *_replays(done.values(), names)]
+
+
+def _replays(nodes: Collection[Node], names: _Names) -> list[Replay]:
+    """For each place of dead letters, what brings them back to the steps that they are from."""
+    found: dict[tuple[str, ...], Replay] = {}
+    for node in nodes:
+        letters = node.policy.then
+        if not isinstance(letters, DeadLetters) or isinstance(node, Late | Union):  # these never fail
+            continue
+        source, sink = letters.comes_back_from, letters.sink
+        if source is None:
+            continue
+        replay = found.get(sink.address)
+        if replay is None:
+            name = names.fresh(f"replay:{sink.label}")
+            replay = Replay(where=node.where, source=source, name=name, on_error=SKIP)
+        found[sink.address] = replace(replay, steps=(*replay.steps, node.name))
+    return list(found.values())
 
 
 def _called(node: Node) -> str:

@@ -7,36 +7,54 @@ so many tries with such pauses, and then the record is left out and counted ("sk
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from queenstream import durations
 from queenstream.errors import ConfigError
-from queenstream.pipeline.endpoints import Queue, Sink
+from queenstream.pipeline.endpoints import Queue, Sink, Source
 
 Backoff: TypeAlias = Literal["exponential", "constant"]
 Strategy: TypeAlias = Literal["block", "drop_oldest", "drop_newest", "error"]
 Duration: TypeAlias = str | float | timedelta
+
+REPLAY = ".replay"
+"""What is added to the name of a queue of dead letters: there they come back."""
 
 
 @dataclass(frozen=True)
 class DeadLetters:
     """Where records go that a step gave up on: a queue by its name, or any sink.
 
-    A dead letter has ``record``, ``error``, ``error_type``, ``step``, ``attempts``, ``pipeline`` and
-    ``failed_at``.
+    A dead letter has ``record``, ``error``, ``error_type``, ``step``, ``attempts``, ``pipeline``,
+    ``failed_at``, and what went along with the record: ``time``, ``key`` and ``input``.
 
-    >>> DeadLetters("failed-events").sink.title
-    'queue failed-events'
+    The pipeline also reads the queue ``<name>.replay``: a letter that somebody puts there (``Letters``, or
+    ``queen pipeline dlq replay``) lets its record in again, at the step that failed on it. ``replay``: False,
+    or another source of letters.
+
+    >>> letters = DeadLetters("failed-events")
+    >>> letters.sink.title, letters.comes_back_from.title
+    ('queue failed-events', 'queue failed-events.replay')
     """
 
     to: str | Sink
+    _: KW_ONLY
+    replay: bool | Source[Any] = True
 
     @property
     def sink(self) -> Sink:
         """Where they are written."""
         return Queue(self.to) if isinstance(self.to, str) else self.to
+
+    @property
+    def comes_back_from(self) -> Source[Any] | None:
+        """Where letters are taken from that are to be tried again; None: nowhere."""
+        if isinstance(self.replay, Source):
+            return self.replay
+        sink = self.sink
+        return Queue(sink.name + REPLAY, url=sink.url) if self.replay and isinstance(sink, Queue) else None
 
 
 Outcome: TypeAlias = Literal["skip", "fail"] | DeadLetters

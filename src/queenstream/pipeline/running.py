@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypedDict, cast, get_args
 
@@ -34,6 +34,7 @@ class RunKeywords(TypedDict, total=False):
     interval: str | float | timedelta | None
     until: Until
     url: str | None
+    token: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,8 @@ class RunOptions:
 
     ``checkpoint`` is a folder or a PostgreSQL URL; ``from_checkpoint`` the id of an older one to go back to.
     ``interval``: how often to checkpoint (Spark: how often a batch starts). ``until``: run on, or only up to
-    what is there when it starts.
+    what is there when it starts. ``url`` and ``token``: of the broker whose queues and streams it uses, where
+    they name none; without them ``QUEEN_URL`` and ``QUEEN_TOKEN`` are taken, as a client does.
     """
 
     master: str | None = None
@@ -51,6 +53,7 @@ class RunOptions:
     interval: timedelta | None = None
     until: Until = "stopped"
     url: str | None = None
+    token: str | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, said: RunKeywords) -> RunOptions:
@@ -69,6 +72,7 @@ class RunOptions:
             interval=None if interval is None else durations.parse(interval),
             until=said.get("until", "stopped"),
             url=said.get("url"),
+            token=said.get("token"),
         )
 
 

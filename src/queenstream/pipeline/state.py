@@ -35,24 +35,36 @@ class State:
     An engine makes one for each call, of what it has. That stays as it is: the call may fail.
     """
 
-    __slots__ = ("_at", "_copied", "_has_timers", "emitted", "timers", "values")
+    __slots__ = ("_at", "_copied", "_has_timers", "emitted", "timers", "values", "watermark_us")
 
     def __init__(
-        self, values: dict[str, Any], timers: dict[str, int], at: int | None, *, has_timers: bool
+        self,
+        values: dict[str, Any],
+        timers: dict[str, int],
+        at: int | None,
+        *,
+        has_timers: bool,
+        watermark_us: int | None = None,
     ) -> None:
         self.values = values
         self.timers = timers
         self._copied = False
         self._at = at
         self._has_timers = has_timers
+        self.watermark_us = watermark_us
         self.emitted: list[Any] = []
 
     @property
     def time(self) -> datetime:
         """The event time of the record, or what the timer was set to."""
+        return moment(self.time_us)
+
+    @property
+    def time_us(self) -> int:
+        """The same in microseconds since 1970."""
         if self._at is None:
             raise ValueError("there is no event time; say where it stands with .event_time('field')")
-        return moment(self._at)
+        return self._at
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value of that name."""
@@ -84,8 +96,12 @@ class State:
             raise ValueError("a timer needs somebody to call; write .stateful(…, on_timer=function)")
         if (at is None) == (after is None):
             raise ValueError(f"timer {name!r}: write either at=… or after=…")
+        self.set_timer_us(name, event_time(at if at is not None else self.time + durations.parse(after or 0)))
+
+    def set_timer_us(self, name: str, at: int) -> None:
+        """The same with microseconds since 1970."""
         self._change()
-        self.timers[name] = event_time(at if at is not None else self.time + durations.parse(after or 0))
+        self.timers[name] = at
 
     def cancel_timer(self, name: str) -> None:
         """Forget a timer; nothing happens if there is none."""

@@ -7,13 +7,14 @@ on them before anything of the batch is written: so they are as exactly-once as 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from queenstream.pipeline.failing import GONE, Gone, letter, the_end
-from queenstream.pipeline.nodes import Node
+from queenstream.pipeline.failing import GONE, Along, Gone, letter, the_end
+from queenstream.pipeline.nodes import Node, Stateful
+from queenstream.spark.records import Item
 
 
 class Ended(Exception):
@@ -35,27 +36,44 @@ class Troubles:
 
 
 class Guard:
-    """What stands between a step's failures and the pipeline. ``sends``: it has dead letters."""
+    """What stands between a step's failures and the pipeline. ``sends``: it has dead letters.
 
-    __slots__ = ("_node", "_policy", "_sends", "_troubles")
+    ``serves``: the items that a step with state is at work on, and which of its inputs they are from.
+    """
+
+    __slots__ = ("_node", "_policy", "_sends", "_troubles", "serves")
 
     def __init__(self, node: Node, troubles: Troubles, *, sends: bool) -> None:
         self._node = node
         self._policy = node.policy
         self._troubles = troubles
         self._sends = sends
+        self.serves: tuple[Sequence[Item], int] = ((), 0)
 
-    def each(self, values: list[Any], call: Callable[[Any], Any]) -> list[Any]:
-        """``call`` of each value, in order; ``GONE`` where it failed for good. Nothing is called twice."""
+    def each(
+        self, values: list[Any], call: Callable[[Any], Any], items: Sequence[Item] | None = None
+    ) -> list[Any]:
+        """``call`` of each value, in order; ``GONE`` where it failed for good. Nothing is called twice.
+
+        ``items`` are what the values are from; without them, it is looked for among those that it serves.
+        """
         results: list[Any] = []
-        for value in values:
+        for at, value in enumerate(values):
             try:
                 results.append(call(value))
             except Exception as error:  # noqa: BLE001 - whatever a user's function raises
-                results.append(self.recover(value, error, call))
+                went = self._along(value) if items is None else along(items[at])
+                results.append(self.recover(value, error, call, went))
         return results
 
-    def recover(self, record: Any, error: Exception, call: Callable[[Any], Any]) -> Any:
+    def _along(self, record: Any) -> Along | None:
+        """What went along with a record of a step with state; None: it is none that came in."""
+        items, port = self.serves
+        if isinstance(self._node, Stateful):  # it has one at a time, and may work on a copy
+            return along(items[0], port) if items else None
+        return next((along(item, port) for item in items if item.record is record), None)
+
+    def recover(self, record: Any, error: Exception, call: Callable[[Any], Any], went: Along | None) -> Any:
         """What a further try gives, or ``GONE`` after the last one; the first failed with ``error``."""
         attempt = 1
         while attempt <= self._policy.max_retries:
@@ -66,7 +84,7 @@ class Guard:
                 return call(record)
             except Exception as again:  # noqa: BLE001 - as above
                 error = again
-        return self.give_up(record, error, attempt)
+        return self.give_up(record, error, went, attempt)
 
     async def recover_later(
         self,
@@ -74,6 +92,7 @@ class Guard:
         error: Exception,
         call: Callable[[Any], Awaitable[Any]],
         sleep: Callable[[float], Awaitable[None]],
+        went: Along | None,
     ) -> Any:
         """The same for what is awaited."""
         attempt = 1
@@ -85,9 +104,9 @@ class Guard:
                 return await call(record)
             except Exception as again:  # noqa: BLE001 - as above
                 error = again
-        return self.give_up(record, error, attempt)
+        return self.give_up(record, error, went, attempt)
 
-    def give_up(self, record: Any, error: Exception, attempts: int = 1) -> Gone:
+    def give_up(self, record: Any, error: Exception, went: Along | None, attempts: int = 1) -> Gone:
         """Count it, and do what the policy says comes after the last try."""
         node = self._node
         self._troubles.count(node.name, "failed")
@@ -95,6 +114,12 @@ class Guard:
             raise Ended(the_end(node, record, error)) from error
         if self._sends:
             self._troubles.count(node.name, "dead_letters")
-            made = letter(self._troubles.pipeline, node.name, record, error, attempts, datetime.now(UTC))
+            now = datetime.now(UTC)
+            made = letter(self._troubles.pipeline, node.name, record, error, attempts, now, went)
             self._troubles.letters.append((node.name, made))
         return GONE
+
+
+def along(item: Item, port: int = 0) -> Along:
+    """What goes along with an item's record."""
+    return Along(item.time, item.key, port)

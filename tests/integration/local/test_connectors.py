@@ -35,9 +35,14 @@ class Readers:
         self._opened: list[Reader] = []
 
     async def open(
-        self, source: Queue | Stream, positions: Mapping[str, Any] | None = None, **context: bool
+        self,
+        source: Queue | Stream,
+        positions: Mapping[str, Any] | None = None,
+        *,
+        exclusive: bool = False,
+        rewound: bool = False,
     ) -> Reader:
-        reader = reader_for(source, Context("p", source.slug, url=self.url, **context))
+        reader = reader_for(source, Context("p", source.slug, self.url, exclusive, rewound))
         await reader.open(positions or {})
         self._opened.append(reader)
         return reader

@@ -56,6 +56,9 @@ async def test_dead_letters_have_record_error_step_and_attempts() -> None:
             "attempts": 1,
             "pipeline": "test",
             "failed_at": NOW,
+            "time": None,
+            "key": None,
+            "input": 0,
         }
     ]
     assert list(driven.last.dead_letters) == [("queue", "failed")]

@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 from queenstream.batches import Batch
 from queenstream.errors import BufferFull
 from queenstream.local.due import Due
-from queenstream.local.failures import Counts
 from queenstream.local.intake import Dropping, Pressure, intake_for
-from queenstream.local.metrics import Meter, step_stats
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Memory
 from queenstream.pipeline.keys import entry_name, key_text
+from queenstream.pipeline.metrics import Meter, step_stats
 from queenstream.pipeline.policies import Strategy
 from queenstream.pipeline.records import as_row, moment
 
@@ -118,7 +117,10 @@ def test_rates_and_latencies() -> None:
 
 
 def test_figures_of_steps() -> None:
-    counts = {"in": Counts(taken=98, given=98, failed=2), "map": Counts(taken=98, given=96, failed=2, late=1)}
+    counts = {
+        "in": {"taken": 98, "given": 98, "failed": 2},
+        "map": {"taken": 98, "given": 96, "failed": 2, "late": 1},
+    }
     stats = step_stats(counts, ["in"])
     assert (stats["errors"], stats["error_rate"], stats["late"]) == (4, 4, 1)
     assert stats["steps.map.given"] == 96

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -93,6 +94,7 @@ def test_the_chain_of_the_semantics_becomes_core_nodes() -> None:
         "Late",
         "Write",
         "Write",
+        "Replay",
     ]
     aggregation = plan.node("aggregate")
     assert isinstance(aggregation, nodes.Aggregation)
@@ -346,61 +348,127 @@ def test_what_is_taken_in_keeps_its_policy() -> None:
         (lambda p: p.to(print).run(engine="local", until="tea"), "until is 'tea'"),
     ],
 )
-def test_what_cannot_be_is_refused_at_the_step(build: Any, message: str, engine: Engine) -> None:
+def test_what_cannot_be_is_refused_at_the_step(build: Any, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         build(queue())
     assert message in str(caught.value)
 
 
+# Dead letters that come back
+
+
+def replays(pipeline: Pipeline[Any]) -> list[tuple[str, str, tuple[str, ...]]]:
+    nodes_ = pipeline.plan().nodes
+    return [(node.name, node.source.title, node.steps) for node in nodes_ if isinstance(node, nodes.Replay)]
+
+
+def test_one_source_of_letters_for_each_queue_of_them() -> None:
+    pipeline = (
+        queue()
+        .transform("a", keep, on_error=DeadLetters("x"))
+        .transform("b", keep, on_error=retry(2, then=DeadLetters("x")))
+        .transform("c", keep, on_error=DeadLetters(Queue("y", partition_by="step", url="http://other:1")))
+        .transform("d", keep, on_error=DeadLetters("z", replay=False))
+        .transform("e", keep, on_error=DeadLetters(Function(print)))
+        .to(print)
+    )
+    assert replays(pipeline) == [
+        ("replay:x", "queue x.replay", ("a", "b")),
+        ("replay:y", "queue y.replay", ("c",)),
+    ]
+    plan = pipeline.plan()
+    assert [read.name for read in plan.inputs] == ["queue:in"]
+    assert plan.node("replay:y").source.url == "http://other:1"  # type: ignore[attr-defined]
+    assert plan.node("replay:x").policy == SKIP
+
+
+def test_letters_may_come_back_from_elsewhere() -> None:
+    letters = DeadLetters(Function(print), replay=Queue("again"))
+    pipeline = queue().transform("a", keep, on_error=letters).to(print)
+    assert replays(pipeline) == [("replay:print", "queue again", ("a",))]
+
+
+def test_what_never_fails_has_no_letters() -> None:
+    pipeline = queue().union(Pipeline("o").source(Queue("other"))).on_error(DeadLetters("x")).to(print)
+    assert replays(pipeline) == [
+        ("replay:x", "queue x.replay", ("queue:in", "queue:other", "function:print"))
+    ]
+
+
+def test_a_pipeline_over_what_has_an_end_has_one_with_letters_too() -> None:
+    assert Pipeline("p").source(Memory([])).on_error(DeadLetters("x")).to(print).plan().bounded
+
+
+def test_another_place_for_letters_is_no_reason_to_start_afresh() -> None:
+    def state(letters: DeadLetters) -> Any:
+        return queue().on_error(letters).to(print).plan().state
+
+    changes = compare(state(DeadLetters("x")), state(DeadLetters("y")))
+    assert [(change.step, change.verdict) for change in changes] == [
+        ("queue:in", "kept"),
+        ("replay:x", "gone"),
+        ("replay:y", "new"),
+    ]
+    assert all(change.harmless for change in changes)
+
+
 # Running
 
 
-class Engine(ModuleType):
-    """An engine that only remembers what it was asked to run."""
-
-    def __init__(self) -> None:
-        super().__init__("queenstream.local.run")
-        self.asked: list[tuple[Plan, RunOptions]] = []
-        self.waited = 0
-
-    def start(self, plan: Plan, options: RunOptions) -> Engine:
-        self.asked.append((plan, options))
-        return self
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self.waited += 1
-        return True
-
-    def stop(self) -> None: ...
-
-    def get_stats(self) -> Mapping[str, float]:
-        return {}
+def test_run_hands_the_checked_plan_to_the_engine_and_waits(tmp_path: Path) -> None:
+    rows: list[Record] = []
+    pipeline = Pipeline("p").source(Memory([{"n": 1}, {"n": 2}])).filter("n > 1").to(rows.append, name="out")
+    ended = pipeline.run(engine="local", checkpoint=str(tmp_path), interval="5s", until="caught_up")
+    assert rows == [{"n": 2}]
+    assert ended.wait(0)
+    assert ended.get_stats()["steps.out.taken"] == 1
+    assert (tmp_path / "p.checkpoint").is_file()
 
 
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
-    made = Engine()
-    monkeypatch.setitem(sys.modules, "queenstream.local.run", made)
-    return made
+def test_start_does_not_wait() -> None:
+    go_on = threading.Event()
+
+    def numbers() -> Iterator[Record]:
+        assert go_on.wait(30)
+        yield {"n": 1}
+
+    rows: list[Record] = []
+    started = Pipeline("p").source(numbers).to(rows.append).start(engine="local")
+    assert not started.wait(0)
+    assert rows == []
+    go_on.set()
+    assert started.wait(30)
+    assert rows == [{"n": 1}]
 
 
-def test_run_hands_the_checked_plan_to_the_engine_and_waits(engine: Engine) -> None:
-    queue().to(print).run(engine="local", checkpoint="/tmp/c", interval="5s", until="caught_up")
-    [(plan, options)] = engine.asked
-    assert named(plan) == ["queue:in", "function:print"]
-    assert options == RunOptions(checkpoint="/tmp/c", interval=timedelta(seconds=5), until="caught_up")
-    assert engine.waited == 1
-
-
-def test_start_does_not_wait(engine: Engine) -> None:
-    assert queue().to(print).start(engine="local") is engine
-    assert engine.waited == 0
-
-
-def test_a_bad_pipeline_never_reaches_an_engine(engine: Engine) -> None:
+def test_a_bad_pipeline_never_runs(tmp_path: Path) -> None:
     with pytest.raises(PipelineError):
-        queue().run(engine="local")
-    assert not engine.asked
+        queue().run(engine="local", checkpoint=str(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_options_that_a_run_is_told() -> None:
+    said = RunOptions.of({"interval": "5s", "until": "caught_up", "url": "http://a:1", "token": "secret"})
+    assert said == RunOptions(
+        interval=timedelta(seconds=5), until="caught_up", url="http://a:1", token="secret"
+    )
+
+
+def test_an_async_generator_is_a_source_too() -> None:
+    async def numbers() -> AsyncIterator[Record]:
+        yield {"n": 1}
+
+    rows: list[Record] = []
+    typed: Pipeline[Record] = Pipeline("p").source(numbers)
+    typed.to(rows.append).run(engine="local")
+    assert rows == [{"n": 1}]
+
+
+def test_where_it_begins_and_whether_it_writes() -> None:
+    begun = Pipeline("p").source(Queue("in"))
+    assert str(begun.where).startswith("tests/unit/pipeline/test_builder.py:")
+    assert not begun.has_sinks
+    assert begun.to(print).has_sinks
 
 
 def test_spark_is_the_default_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

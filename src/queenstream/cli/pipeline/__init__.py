@@ -5,15 +5,17 @@ from __future__ import annotations
 import typer
 
 from queenstream.cli.helping import help_text
-from queenstream.cli.pipeline import looking, run, stored, trying
+from queenstream.cli.pipeline import letters, looking, reported, run, stored, trying
 
 app = typer.Typer(
     help=help_text(
-        "Pipelines: run, validate, describe, test, state, checkpoints.",
+        "Pipelines: run, validate, describe, test, state, checkpoints, dead letters.",
         "queen pipeline run jobs.py --engine local",
         "queen pipeline run jobs.py --engine local --checkpoint state/ --watch",
         "queen pipeline validate jobs.py",
+        "queen pipeline status totals",
         "queen pipeline state get ann --checkpoint state/",
+        "queen pipeline dlq ls failed-events",
     ),
     no_args_is_help=True,
 )
@@ -21,5 +23,8 @@ app.command("run", help=run.HELP)(run.run)
 app.command("validate", help=looking.VALIDATE)(looking.validate)
 app.command("describe", help=looking.DESCRIBE)(looking.describe)
 app.command("test", help=trying.HELP)(trying.check)
+app.command("ls", help=reported.LS)(reported.ls)
+app.command("status", help=reported.STATUS)(reported.status)
 app.add_typer(stored.state_app, name="state")
 app.add_typer(stored.checkpoints_app, name="checkpoints")
+app.add_typer(letters.app, name="dlq")

@@ -117,7 +117,7 @@ def whole_ones(found: Mapping[str, Pipeline[Any]]) -> dict[str, Pipeline[Any]]:
     """
     first = {pipeline: name for name, pipeline in reversed(list(found.items()))}
     each = {name: pipeline for name, pipeline in found.items() if first[pipeline] == name}
-    return {name: pipeline for name, pipeline in each.items() if pipeline._draft.writes} or each
+    return {name: pipeline for name, pipeline in each.items() if pipeline.has_sinks} or each
 
 
 def choose(found: Mapping[str, Pipeline[Any]], target: Target) -> Pipeline[Any]:
@@ -179,7 +179,7 @@ def _named(found: Mapping[str, Pipeline[Any]], name: str, where: str) -> Pipelin
 
 
 def _listed(found: Mapping[str, Pipeline[Any]]) -> str:
-    return ", ".join(f"{name} ({pipeline._draft.where})" for name, pipeline in found.items())
+    return ", ".join(f"{name} ({pipeline.where})" for name, pipeline in found.items())
 
 
 def _importable(file: Path) -> tuple[Path, str]:

@@ -92,7 +92,7 @@ def _checked(pipeline: Pipeline[Any]) -> dict[str, Any]:
             for each in error.problems
         ]
         return {"pipeline": pipeline.name, "valid": False, "problems": problems}
-    counts = (amount(len(plan.nodes), "step"), amount(len(plan.sources), "source"))
+    counts = (amount(len(plan.nodes), "step"), amount(len(plan.inputs), "source"))
     return {
         "pipeline": plan.name,
         "valid": True,

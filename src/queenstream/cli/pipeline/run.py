@@ -122,16 +122,20 @@ def _view(out: Printer) -> View:
     return Screen(out) if out.for_people else Lines(out)
 
 
-def _broker(plan: Plan, flags: contexts.Flags) -> str:
-    """The broker of the queues and streams that name none; connectors take its token from the environment."""
+def _broker(plan: Plan, flags: contexts.Flags) -> str | None:
+    """The broker of the queues and streams that name none; connectors take its token from the environment.
+
+    None: nobody has named one, and nobody needs one.
+    """
     from queenstream.pipeline.endpoints import Queue, Stream
 
     found = resolved(flags)
     sources, sinks = [node.source for node in plan.sources], [node.sink for node in plan.sinks]
-    own = any(
-        isinstance(each, Queue | Stream) and each.url for each in (*sources, *sinks, *plan.dead_letters)
-    )
+    ours = [each for each in (*sources, *sinks, *plan.dead_letters) if isinstance(each, Queue | Stream)]
+    own = any(each.url for each in ours)
     # A context's token is for its own broker: not where a queue of the pipeline names another one.
     if found.token and (flags.token or not own):
         os.environ["QUEEN_TOKEN"] = found.token
+    if not ours and not flags.url and found.urls == (contexts.DEFAULT_URL,):
+        return None
     return ",".join(found.urls)

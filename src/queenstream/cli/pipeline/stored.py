@@ -23,7 +23,7 @@ from queenstream.cli.output import (
 from queenstream.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
-    from queenstream.local.checkpoints import CheckpointStore, Contents
+    from queenstream.local.checkpoints import Contents
 
 T = TypeVar("T")
 
@@ -70,6 +70,11 @@ def _rest(entry: Mapping[str, Any]) -> str:
     return compact({name: value for name, value in entry.items() if name not in shown})
 
 
+def _clean(stopped: bool | None) -> str:
+    """Whether the run was stopped there; of Spark's batches it is not known, and none is half done."""
+    return "-" if stopped is None else yes_no(stopped)
+
+
 def _told(facts: Mapping[str, str]) -> str:
     """What the state of a step depends on."""
     return ", ".join(f"{name}: {said}" for name, said in facts.items() if name != "kind")
@@ -88,14 +93,14 @@ _LIST = (
     number("EPOCH", "epoch"),
     number("KEYS", "keys"),
     number("BYTES", "bytes"),
-    Column("CLEAN STOP", "clean", yes_no),
+    Column("CLEAN STOP", "clean", _clean),
 )
 _FIELDS = (
     Column("id", "id"),
     Column("pipeline", "pipeline"),
     Column("committed", "committed_at", clock),
     Column("epoch", "epoch", count),
-    Column("clean stop", "clean", yes_no),
+    Column("clean stop", "clean", _clean),
     Column("plan", "fingerprint"),
 )
 _STEPS = (
@@ -133,7 +138,7 @@ def get(
     output: Output = None,
 ) -> None:
     """Show a key's state."""
-    from queenstream.cli.pipeline.entries import prefixes
+    from queenstream.local.entries import prefixes
 
     found = _done(_entries(_place(checkpoint), pipeline, step, id, prefixes(key), _MOST))
     if not found:
@@ -218,10 +223,16 @@ async def _entries(
     where: str, pipeline: str | None, step: str | None, id: str | None, beginnings: list[str], limit: int
 ) -> list[dict[str, Any]]:
     """The entries of keys that begin so, of all steps or of one."""
-    from queenstream.cli.pipeline.entries import described, is_entry
-    from queenstream.cli.pipeline.places import meant, opened
+    from queenstream.cli.pipeline import on_spark
+    from queenstream.cli.pipeline.places import is_sparks, meant
+    from queenstream.local.entries import described, is_entry
+    from queenstream.local.places import opened
 
-    async with opened(where, await meant(where, pipeline)) as store:
+    pipeline = await meant(where, pipeline)
+    if await is_sparks(where, pipeline):
+        keys = None if beginnings == [""] else [each.removesuffix("\n") for each in beginnings]
+        return on_spark.entries(where, pipeline, step, id, keys, limit)
+    async with opened(where, pipeline) as store:
         inside = await store.inspect(id)
         if step is not None and step not in inside.facts:
             known = ", ".join(inside.facts)
@@ -237,30 +248,36 @@ async def _entries(
 
 
 async def _list(where: str, pipeline: str | None) -> list[dict[str, Any]]:
-    from queenstream.cli.pipeline.places import opened, pipelines_in
+    from queenstream.cli.pipeline import on_spark
+    from queenstream.cli.pipeline.places import all_in, is_sparks
+    from queenstream.local.places import opened
 
     found = []
-    for name in [pipeline] if pipeline is not None else await pipelines_in(where):
+    for name in [pipeline] if pipeline is not None else await all_in(where):
+        if await is_sparks(where, name):
+            found += on_spark.listed(where, name)
+            continue
         async with opened(where, name) as store:
-            for info in await store.checkpoints():
-                inside = await store.inspect(info.id)
-                found.append(_summary(name, inside, await _keys(store, inside)))
+            found += [_summary(name, await store.inspect(info.id)) for info in await store.checkpoints()]
     return found
 
 
 async def _show(where: str, pipeline: str | None, id: str) -> dict[str, Any]:
-    from queenstream.cli.pipeline.places import meant, opened
+    from queenstream.cli.pipeline import on_spark
+    from queenstream.cli.pipeline.places import is_sparks, meant
+    from queenstream.local.places import opened
     from queenstream.windows import from_us
 
     name = await meant(where, pipeline)
+    if await is_sparks(where, name):
+        return on_spark.shown(where, name, id)
     async with opened(where, name) as store:
         inside = await store.inspect(id)
-        keys = await _keys(store, inside)
     steps = [
         {
             "step": step,
             "kind": facts["kind"],
-            "keys": keys.get(step),
+            "keys": inside.keys.get(step),
             "bytes": inside.bytes.get(step),
             "facts": dict(facts),
         }
@@ -272,25 +289,17 @@ async def _show(where: str, pipeline: str | None, id: str) -> dict[str, Any]:
         for of, position in each.items()
     ]
     watermarks = [{"step": step, "watermark": from_us(at)} for step, at in (inside.watermarks or {}).items()]
-    return {**_summary(name, inside, keys), "steps": steps, "positions": positions, "watermarks": watermarks}
+    return {**_summary(name, inside), "steps": steps, "positions": positions, "watermarks": watermarks}
 
 
-async def _keys(store: CheckpointStore, inside: Contents) -> dict[str, int]:
-    """How many entries each step has, without what it keeps beside its keys."""
-    from queenstream.pipeline.keys import META
-
-    beside = {step: await store.state(step, META, inside.info.id) for step in inside.keys}
-    return {step: number - (beside[step] is not None) for step, number in inside.keys.items()}
-
-
-def _summary(pipeline: str, inside: Contents, keys: Mapping[str, int]) -> dict[str, Any]:
+def _summary(pipeline: str, inside: Contents) -> dict[str, Any]:
     info = inside.info
     return {
         "id": info.id,
         "pipeline": pipeline,
         "committed_at": info.committed_at,
         "epoch": info.epoch,
-        "keys": sum(keys.values()),
+        "keys": sum(inside.keys.values()),
         "bytes": sum(inside.bytes.values()),
         "clean": info.clean,
         "fingerprint": info.fingerprint,

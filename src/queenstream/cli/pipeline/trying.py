@@ -73,7 +73,7 @@ def try_out(loader: Loader, given: Sequence[str], out: Printer) -> None:
 
     with PipelineDriver(loader.load()) as driver:
         for each in given:
-            source, file = _input(each, [read.name for read in driver.plan.sources])
+            source, file = _input(each, [read.name for read in driver.plan.inputs])
             records = _records(file)
             while batch := list(islice(records, _BATCH)):
                 driver.send(*batch, source=source)

@@ -10,7 +10,7 @@ from typing import Any
 from queenstream import durations
 from queenstream.batches import Batch
 from queenstream.local.failures import Surroundings
-from queenstream.local.operators.base import Operator, chosen, survivors
+from queenstream.local.operators.base import Operator, along, chosen, survivors
 from queenstream.pipeline import nodes
 from queenstream.pipeline.failing import GONE
 from queenstream.pipeline.records import copied
@@ -34,11 +34,11 @@ class ApplyOperator(Operator[nodes.Apply]):
         records = [copied(record) for record in batch.records] if self._shared else batch.records
         failed = self.counts.failed
         if not self._direct:
-            results = await self._at_once(records)
+            results = await self._at_once(records, batch)
         elif self.node.mode == "map":
-            results = await self._mapped(records)
+            results = await self._mapped(records, batch)
         else:
-            results = await self.each(records, self._checked)
+            results = await self.each(records, self._checked, batch)
         if self.node.mode == "filter":
             return chosen(batch, results)
         if self.counts.failed > failed:
@@ -47,7 +47,7 @@ class ApplyOperator(Operator[nodes.Apply]):
             return Batch(results, batch.times, batch.keys)
         return _flat(batch, results)
 
-    async def _mapped(self, records: list[Any]) -> list[Any]:
+    async def _mapped(self, records: list[Any], batch: Batch) -> list[Any]:
         """As ``each``, with the look for None in the loop: a call for it costs as much as many a function."""
         results: list[Any] = []
         append = results.append
@@ -62,11 +62,12 @@ class ApplyOperator(Operator[nodes.Apply]):
                         raise _no_record(self.node.name)
                     append(made)
             except Exception as error:  # noqa: BLE001 - whatever a user's function raises
-                append(await self.guard.recover(record, error, self._checked))
+                went = along(batch, len(results))
+                append(await self.guard.recover(record, error, self._checked, went))
             else:
                 return results
 
-    async def _at_once(self, records: list[Any]) -> list[Any]:
+    async def _at_once(self, records: list[Any], batch: Batch) -> list[Any]:
         """Several calls under way, results in the order of the records."""
         results: list[Any] = [GONE] * len(records)
         todo = iter(enumerate(records))
@@ -76,7 +77,8 @@ class ApplyOperator(Operator[nodes.Apply]):
                 try:
                     results[index] = await self._call(record)
                 except Exception as error:  # noqa: BLE001 - whatever a user's function raises
-                    results[index] = await self.guard.recover(record, error, self._call)
+                    went = along(batch, index)
+                    results[index] = await self.guard.recover(record, error, self._call, went)
 
         try:
             async with asyncio.TaskGroup() as tasks:

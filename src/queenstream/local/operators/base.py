@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 from queenstream.batches import Batch
 from queenstream.local._snapshots import StateKey
 from queenstream.local.failures import Counts, Guard, Surroundings
-from queenstream.pipeline.failing import GONE
+from queenstream.pipeline.failing import GONE, Along
 from queenstream.pipeline.keys import META
 from queenstream.pipeline.nodes import WINDOW_END, WINDOW_START, Node
 from queenstream.pipeline.records import moment
@@ -46,8 +46,13 @@ class Operator(Generic[N]):
     def close(self) -> None:
         """Let go of what is held."""
 
-    async def each(self, records: Iterable[Any], call: Callable[[Any], Any]) -> list[Any]:
-        """``call`` of each record, in order; ``GONE`` where it failed for good. Nothing is called twice."""
+    async def each(
+        self, records: Iterable[Any], call: Callable[[Any], Any], batch: Batch | None, port: int = 0
+    ) -> list[Any]:
+        """``call`` of each record, in order; ``GONE`` where it failed for good. Nothing is called twice.
+
+        ``batch`` is where the records are from, at the input ``port``; None: they are none that came in.
+        """
         results: list[Any] = []
         append = results.append
         rest = iter(records)
@@ -57,16 +62,17 @@ class Operator(Generic[N]):
                 for record in rest:
                     append(call(record))
             except Exception as error:  # noqa: BLE001 - whatever a user's function raises
-                append(await self.guard.recover(record, error, call))
+                went = None if batch is None else along(batch, len(results), port)
+                append(await self.guard.recover(record, error, call, went))
             else:
                 return results
 
-    async def each_pure(self, records: Sequence[Any], call: Callable[[Any], Any]) -> list[Any]:
+    async def each_pure(self, batch: Batch, call: Callable[[Any], Any], port: int = 0) -> list[Any]:
         """The same for what may be called twice, as it has no effects: in one go, if nothing fails."""
         try:
-            return [call(record) for record in records]
+            return [call(record) for record in batch.records]
         except Exception:  # noqa: BLE001 - found again, for the record that it belongs to
-            return await self.each(records, call)
+            return await self.each(batch.records, call, batch, port)
 
 
 class Keeper(Operator[N]):
@@ -145,6 +151,12 @@ class Keeper(Operator[N]):
                     WINDOW_END: None if span is None else moment(span.end),
                 }
             )
+
+
+def along(batch: Batch, index: int, port: int = 0) -> Along:
+    """What goes along with one of a batch's records."""
+    time = None if batch.times is None else batch.times[index]
+    return Along(time, None if batch.keys is None else batch.keys[index], port)
 
 
 def nothing() -> Batch:

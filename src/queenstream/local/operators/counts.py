@@ -63,7 +63,7 @@ class CountOperator(WindowedOperator):
         [batch] = inputs
         full: list[tuple[Any, Filling]] = []
         placed = self._place(batch, full)
-        await self.fold([each.states for each in placed.windows], placed.records, placed.times)
+        await self.fold([each.states for each in placed.windows], placed.records, placed.times, batch)
         keys = set(self.keys_of(batch)) if self.tracking or self.updates else set()
         self._changed |= keys
         closing = [window.closing(key) for key, window in full]

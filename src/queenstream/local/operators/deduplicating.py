@@ -38,7 +38,7 @@ class DeduplicateOperator(Keeper[nodes.Deduplicate]):
         [batch] = inputs
         if batch.times is None:
             return nothing()
-        values = await self.each_pure(batch.records, self._values)
+        values = await self.each_pure(batch, self._values)
         flags = [
             value is not GONE and self._passes(record, value, time)
             for record, value, time in zip(batch.records, values, batch.times, strict=True)

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from queenstream import aggregates
 from queenstream.aggregates import Aggregate
 from queenstream.local.failures import Guard
+from queenstream.pipeline.failing import Along
 
 States: TypeAlias = list[Any]
 """One window's accumulators, in the order of the aggregates."""
@@ -105,7 +106,13 @@ def _sum_finish(held: Any) -> Any:
 
 
 async def without_failures(
-    folds: Folds, guard: Guard, states: list[States], records: list[Any], times: Sequence[int], first: int
+    folds: Folds,
+    guard: Guard,
+    states: list[States],
+    records: list[Any],
+    times: Sequence[int],
+    first: int,
+    went_along: Callable[[Any], Along],
 ) -> list[bool]:
     """Users' own aggregates first: a record on which one fails is not for the others either."""
     flags: list[bool] = []
@@ -118,7 +125,7 @@ async def without_failures(
         try:
             flags.append(add(record))
         except Exception as error:  # noqa: BLE001 - whatever a user's function raises
-            flags.append(bool(await guard.recover(record, error, add)))
+            flags.append(bool(await guard.recover(record, error, add, went_along(record))))
     return flags
 
 

@@ -39,7 +39,7 @@ class GridOperator(WindowedOperator):
         touched: Touched = {}
         for part, times in in_parts(batch):
             placed = self._place(part, times, touched)
-            await self.fold(placed.windows, placed.records, placed.times)
+            await self.fold(placed.windows, placed.records, placed.times, part)
         if self.tracking:
             for start, keys in touched.items():
                 self._changed.setdefault(start, set()).update(keys)

@@ -68,7 +68,7 @@ class JoinOperator(Keeper[nodes.Join]):
         records: list[Any] = []
         times: list[int] = []
         for side, batch in enumerate(inputs):
-            keys = await self.each_pure(batch.records, self._keys[side])
+            keys = await self.each_pure(batch, self._keys[side], side)
             for record, time, key in zip(batch.records, batch.times or (), keys, strict=False):
                 if key is GONE:
                     continue

@@ -54,7 +54,7 @@ class SessionOperator(WindowedOperator):
         touched: dict[int, Open] = {}
         for part, times in in_parts(batch):
             placed = self._place(part, times)
-            await self.fold([each.states for each in placed.windows], placed.records, placed.times)
+            await self.fold([each.states for each in placed.windows], placed.records, placed.times, part)
             if self.tracking or self.updates:
                 touched |= {each.id: each for each in (*placed.windows, *self._taken_in)}
             self._taken_in = {}

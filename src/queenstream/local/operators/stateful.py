@@ -11,6 +11,7 @@ from queenstream.local.due import Due
 from queenstream.local.failures import Surroundings
 from queenstream.local.operators.base import FOREVER, Changes, Keeper
 from queenstream.pipeline import nodes
+from queenstream.pipeline.failing import Along
 from queenstream.pipeline.keys import entry_name
 from queenstream.pipeline.records import copied
 from queenstream.pipeline.state import State
@@ -41,6 +42,8 @@ class StatefulOperator(Keeper[nodes.Stateful]):
     def __init__(self, node: nodes.Stateful, around: Surroundings, *, shared: bool) -> None:
         super().__init__(node, around)
         self._ttl = None if node.ttl is None else length_us(node.ttl)
+        self._grace = None if node.grace is None else length_us(node.grace)
+        self._reached: int | None = None  # how far the watermark is, also while timers are called
         self._shared = shared
         self._kept: dict[Any, Kept] = {}
         self._due: Due[tuple[Any, str | None]] = Due(self._ttl or _USUAL_US)
@@ -54,16 +57,23 @@ class StatefulOperator(Keeper[nodes.Stateful]):
         times = batch.times or repeat(None, len(batch.records))
         keys = batch.keys or repeat(None, len(batch.records))
         for record, time, key in zip(records, times, keys, strict=True):
+            if self._grace is not None and time is not None and self._is_late(time, self._grace):
+                self.too_late(record, time)
+                continue
             try:
                 made = attempt(function, key, record, time)
             except Exception as error:  # noqa: BLE001 - whatever a user's function raises
-                made = await self._recover(error, record, function, key, record, time)
+                made = await self._recover(error, record, Along(time, key), function, key, record, time)
             if made:
                 _give(out, made, key, time)
         return out
 
+    def _is_late(self, time: int, grace: int) -> bool:
+        return self.watermark is not None and self.watermark > time + grace
+
     async def advance(self, watermark: int) -> Batch:
         out = Batch([], [], [])
+        self._reached = watermark
         if watermark == FOREVER:
             # Only what is set by now: a timer that sets itself again would never come to an end.
             for at, entry in self._drained():
@@ -100,7 +110,7 @@ class StatefulOperator(Keeper[nodes.Stateful]):
             try:
                 made = self._attempt(*call)
             except Exception as error:  # noqa: BLE001 - whatever a user's function raises
-                made = await self._recover(error, {"key": key, "timer": timer}, *call)
+                made = await self._recover(error, {"key": key, "timer": timer}, None, *call)
             _give(out, made, key, at)
             self._settle(key, kept)
 
@@ -108,6 +118,7 @@ class StatefulOperator(Keeper[nodes.Stateful]):
         self,
         error: Exception,
         told: Any,
+        along: Along | None,
         function: Callable[..., Any],
         key: Any,
         argument: Any,
@@ -115,7 +126,7 @@ class StatefulOperator(Keeper[nodes.Stateful]):
     ) -> list[Any]:
         """What further tries give; ``told`` is what failed, for those who are told of it."""
         made: list[Any] = await self.guard.recover(
-            told, error, lambda _: self._attempt(function, key, argument, time)
+            told, error, lambda _: self._attempt(function, key, argument, time), along
         )
         return made or []
 
@@ -127,7 +138,13 @@ class StatefulOperator(Keeper[nodes.Stateful]):
             kept = None
         if kept is None:
             kept = Kept({}, {}, None)
-        state = State(kept.values, kept.timers, time, has_timers=self.node.on_timer is not None)
+        state = State(
+            kept.values,
+            kept.timers,
+            time,
+            has_timers=self.node.on_timer is not None,
+            watermark_us=self._reached,
+        )
         made = function(key, argument, state)
         if time is not None and (kept.touched is None or time > kept.touched):
             kept.touched = time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from queenstream import paths
 from queenstream.batches import Batch
@@ -11,6 +11,8 @@ from queenstream.local.failures import Surroundings
 from queenstream.local.operators.base import Keeper, Operator, chosen, nothing, survivors, together
 from queenstream.pipeline import nodes
 from queenstream.pipeline.expressions import Expr
+from queenstream.pipeline.failing import Along
+from queenstream.pipeline.letters import Doors, Entrant
 from queenstream.pipeline.records import EARLIEST, LATEST, as_row, event_time, hashable
 from queenstream.windows import to_us
 
@@ -27,11 +29,57 @@ class ReadOperator(Operator[nodes.Read]):
     async def process(self, inputs: Sequence[Batch]) -> Batch:
         [batch] = inputs
         for record, error in batch.failures:
-            self.guard.give_up(record, error)
+            self.guard.give_up(record, error, Along())
         if batch.times:
             top = max(batch.times)
             self.highest = top if self.highest is None else max(self.highest, top)
         return batch
+
+
+Entrants: TypeAlias = dict[tuple[str, int], Batch]
+"""Records that are let in again, by the step and which of its inputs."""
+
+
+class ReplayOperator(ReadOperator):
+    """Opens the letters that came back; ``take`` gives what is to be let in, and what cannot be."""
+
+    node: nodes.Replay
+
+    def __init__(self, node: nodes.Replay, around: Surroundings, doors: Doors) -> None:
+        super().__init__(node, around)
+        self._doors = doors
+        self._opened: list[Entrant] = []
+
+    async def process(self, inputs: Sequence[Batch]) -> Batch:
+        [batch] = inputs
+        for record, error in batch.failures:
+            self.guard.give_up(record, error, None)
+        before = len(self._opened)
+        for letter in batch.records:
+            try:
+                entrant = self._doors.open(letter)
+            except Exception as error:  # noqa: BLE001 - whatever somebody has put there
+                self.guard.give_up(letter, error, None)
+            else:
+                self._opened += [] if entrant is None else [entrant]
+        return Batch([entrant.record for entrant in self._opened[before:]])
+
+    def take(self) -> tuple[Entrants, list[Entrant]]:
+        """What was opened since the last time."""
+        opened, self._opened = self._opened, []
+        by_door: dict[tuple[str, int], list[Entrant]] = {}
+        for entrant in opened:
+            if entrant.error is None:
+                by_door.setdefault((entrant.step, entrant.along.port), []).append(entrant)
+        entering = {door: _entering(entrants) for door, entrants in by_door.items()}
+        return entering, [entrant for entrant in opened if entrant.error is not None]
+
+
+def _entering(entrants: list[Entrant]) -> Batch:
+    """Those of one door; all have a time, or none."""
+    times = [entrant.along.time for entrant in entrants if entrant.along.time is not None]
+    keys = [entrant.along.key for entrant in entrants]
+    return Batch([entrant.record for entrant in entrants], times or None, keys)
 
 
 class FilterOperator(Operator[nodes.Filter]):
@@ -42,7 +90,7 @@ class FilterOperator(Operator[nodes.Filter]):
         self._holds = node.predicate.compile()
 
     async def process(self, inputs: Sequence[Batch]) -> Batch:
-        results = await self.each_pure(inputs[0].records, self._holds)
+        results = await self.each_pure(inputs[0], self._holds)
         return chosen(inputs[0], [result is True for result in results])
 
 
@@ -63,7 +111,7 @@ class ProjectOperator(Operator[nodes.Project]):
 
     async def process(self, inputs: Sequence[Batch]) -> Batch:
         failed = self.counts.failed
-        results = await self.each_pure(inputs[0].records, self._row)
+        results = await self.each_pure(inputs[0], self._row)
         batch = inputs[0]
         if self.counts.failed > failed:
             batch, results = survivors(batch, results)
@@ -83,7 +131,7 @@ class EventTimeOperator(Operator[nodes.EventTime]):
         batch = inputs[0]
         times = _from_whole_milliseconds(list(map(self._read, batch.records)))
         if times is None:
-            times = await self.each_pure(batch.records, self._time)
+            times = await self.each_pure(batch, self._time)
         if self.counts.failed > failed:
             batch, times = survivors(batch, times)
         if times:
@@ -116,21 +164,21 @@ class KeyByOperator(Operator[nodes.KeyBy]):
         failed = self.counts.failed
         batch = inputs[0]
         if self._pure:
-            keys = await self._columns(batch.records)
+            keys = await self._columns(batch)
         else:
-            keys = await self.each(batch.records, self._key)
+            keys = await self.each(batch.records, self._key, batch)
         if self.counts.failed > failed:
             batch, keys = survivors(batch, keys)
         return Batch(batch.records, batch.times, keys)
 
-    async def _columns(self, records: list[Any]) -> list[Any]:
+    async def _columns(self, batch: Batch) -> list[Any]:
         """Keys of expressions, part by part; if something in them may be no key, each for itself."""
         try:
-            columns = [list(map(part, records)) for part in self._parts]
+            columns = [list(map(part, batch.records)) for part in self._parts]
         except Exception:  # noqa: BLE001 - found again, for the record that it belongs to
-            return await self.each(records, self._key)
+            return await self.each(batch.records, self._key, batch)
         if not all(set(map(type, column)) <= _KEYS for column in columns):
-            return await self.each(records, self._key)
+            return await self.each(batch.records, self._key, batch)
         return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
     def _key(self, record: Any) -> Any:

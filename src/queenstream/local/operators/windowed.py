@@ -9,10 +9,10 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from queenstream.batches import Batch
 from queenstream.local.failures import Surroundings
-from queenstream.local.operators.base import Keeper
+from queenstream.local.operators.base import Keeper, along
 from queenstream.local.operators.folding import Folds, States, without_failures
 from queenstream.pipeline import nodes
-from queenstream.pipeline.failing import GONE
+from queenstream.pipeline.failing import GONE, Along
 from queenstream.pipeline.nodes import WINDOW_END, WINDOW_START
 from queenstream.pipeline.records import moment
 from queenstream.windows import length_us
@@ -45,6 +45,19 @@ class Placed(Generic[T]):
     times: Sequence[int] = field(default_factory=list)
 
 
+class _Places:
+    """Finds what went along with a record; only if it failed, so nothing is noted before the first does."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._indices: dict[int, int] | None = None
+
+    def along(self, record: Any) -> Along:
+        if self._indices is None:
+            self._indices = {id(each): at for at, each in enumerate(self._batch.records)}
+        return along(self._batch, self._indices[id(record)])
+
+
 Closing: TypeAlias = tuple[Any, int | None, int | None, States]
 """A window to give a row of: its key, its start and end (None: nobody knows), and what it holds."""
 
@@ -65,12 +78,15 @@ class WindowedOperator(Keeper[nodes.Aggregation]):
         """The key of each record; without any, all have the same."""
         return batch.keys if self.node.keys and batch.keys is not None else repeat(None, len(batch.records))
 
-    async def fold(self, states: list[States], records: list[Any], times: Sequence[int]) -> None:
-        """Add records to the accumulators beside them."""
+    async def fold(
+        self, states: list[States], records: list[Any], times: Sequence[int], batch: Batch
+    ) -> None:
+        """Add records to the accumulators beside them; ``batch`` is where they are from."""
         first = self.arrived
         self.arrived += len(records)
         if self.folds.custom:
-            flags = await without_failures(self.folds, self.guard, states, records, times, first)
+            went = _Places(batch).along
+            flags = await without_failures(self.folds, self.guard, states, records, times, first, went)
             if not all(flags):
                 states, records = list(compress(states, flags)), list(compress(records, flags))
                 times = list(compress(times, flags))
@@ -103,7 +119,7 @@ class WindowedOperator(Keeper[nodes.Aggregation]):
         finish = self.folds.finish
         if not self.folds.custom:
             return [finish(states) for _, _, _, states in windows]
-        return await self.each(windows, lambda window: finish(window[3]))
+        return await self.each(windows, lambda window: finish(window[3]), None)
 
     def meta(self) -> dict[str, Any]:
         return {"watermark": self.watermark, "arrived": self.arrived}

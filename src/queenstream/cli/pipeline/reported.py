@@ -1,0 +1,129 @@
+"""``queen pipeline ls`` and ``status``: what the runs of pipelines have told the broker of themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from queenstream import figures
+from queenstream.cli.completing import pipeline_names
+from queenstream.cli.connecting import connected
+from queenstream.cli.helping import help_text
+from queenstream.cli.output import Column, Output, Printer, clock, fields_of, lasting, since
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from queenstream import Queen
+
+LS = help_text(
+    "List the pipelines that have told the broker of themselves.",
+    "queen pipeline ls",
+    "queen pipeline ls | jq 'select(.state != \"running\")'",
+    more="A run tells the broker of its queues, or of --url or QUEEN_URL, every few seconds.",
+)
+STATUS = help_text(
+    "Show how a pipeline does: its figures, its steps, its last runs.",
+    "queen pipeline status totals",
+    "queen pipeline status totals | jq .series[-1].messagesPerSecond",
+)
+
+Reported = Annotated[
+    str, typer.Argument(metavar="PIPELINE", help="The pipeline.", autocompletion=pipeline_names)
+]
+_COLOURS = {"running": "green", "failed": "red", "lost": "yellow"}
+
+
+def _whole(value: Any) -> str:
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def _tenths(value: Any) -> str:
+    return "-" if value is None else f"{value:,.1f}"
+
+
+def _state(path: str, title: str) -> Column:
+    return Column(title, path, style=lambda state: _COLOURS.get(state, ""))
+
+
+_LIST = (
+    Column("PIPELINE", "name"),
+    _state("state", "STATE"),
+    Column("ENGINE", "engine"),
+    Column("RECORDS/S", "stats.messages_per_second", _tenths, right=True),
+    Column("P95 MS", "stats.latency_p95_ms", _tenths, right=True),
+    Column("BEHIND", "stats.queue_depth", _whole, right=True),
+    Column("ERRORS", "stats.errors", _whole, right=True),
+    Column("STARTED", "startedAt", since),
+    Column("TOLD", "reportedAt", since),
+)
+_FIELDS = (
+    Column("pipeline", "name"),
+    _state("state", "state"),
+    Column("error", "error", style="red"),
+    Column("engine", "engine"),
+    Column("run", "instance"),
+    Column("started", "startedAt", clock),
+    Column("told last", "reportedAt", clock),
+    Column("checkpoint", "checkpoint"),
+    Column("records", "stats.messages", _whole),
+    Column("records/s", "stats.messages_per_second", _tenths),
+    Column("latency p50 ms", "stats.latency_p50_ms", _tenths),
+    Column("latency p95 ms", "stats.latency_p95_ms", _tenths),
+    Column("latency p99 ms", "stats.latency_p99_ms", _tenths),
+    Column("not taken yet", "stats.queue_depth", _whole),
+    Column("watermark behind", "stats.watermark_lag_seconds", lasting),
+    Column("errors", "stats.errors", _whole),
+    Column("error rate %", "stats.error_rate", _tenths),
+    Column("late", "stats.late", _whole),
+    Column("dead letters", "stats.dead_letters", _whole),
+    Column("dropped", "stats.dropped", _whole),
+    Column("state rows", "stats.state_rows", _whole),
+    Column("state bytes", "stats.state_bytes", _whole),
+)
+_STEPS = (
+    Column("STEP", "step"),
+    Column("TAKEN", "taken", _whole, right=True),
+    Column("GIVEN", "given", _whole, right=True),
+    Column("FAILED", "failed", _whole, right=True, style=lambda failed: "red" if failed else ""),
+    Column("LATE", "late", _whole, right=True),
+)
+_RUNS = (
+    Column("RUN", "instance"),
+    _state("state", "STATE"),
+    Column("STARTED", "startedAt", clock),
+    Column("TOLD LAST", "reportedAt", clock),
+    Column("RECORDS", "stats.messages", _whole, right=True),
+    Column("ERROR", "error", cut=True),
+)
+
+
+@connected
+def ls(queen: Queen, output: Output = None) -> None:
+    """List pipelines."""
+    found = queen.admin.pipelines(limit=1000)
+    Printer(output).rows(found, _LIST, empty="no pipeline has told of itself; `queen pipeline run` runs one")
+
+
+@connected
+def status(queen: Queen, pipeline: Reported, output: Output = None) -> None:
+    """Show a pipeline."""
+    found = queen.admin.pipeline(pipeline)
+    shown = {**fields_of(found), "steps": _steps(found.stats)}
+    Printer(output).record(shown, _FIELDS, [("steps", _STEPS), ("runs", _RUNS)])
+
+
+def _steps(stats: Mapping[str, float]) -> list[dict[str, Any]]:
+    """The figures of steps, by step, in the order in which they were told.
+
+    >>> _steps({"messages": 2.0, "steps.in.taken": 2.0, "steps.in.failed": 1.0})
+    [{'step': 'in', 'taken': 2.0, 'failed': 1.0}]
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in stats.items():
+        told = figures.step_of(name)
+        if told is not None:
+            step, what = told
+            found.setdefault(step, {"step": step})[what] = value
+    return list(found.values())

@@ -1,0 +1,194 @@
+"""What ``.anomalies(…)`` and ``.patterns(…)`` call: steps with state that look at records in order.
+
+A record waits until no earlier one can come that would not be late: until the watermark is at its time and
+the grace. Then those of a key are looked at by time, and by arrival where times are equal. So records that
+are out of order by less than the grace give what ordered ones give.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from queenstream import paths
+from queenstream.pipeline.analytics.detectors import Detector
+from queenstream.pipeline.analytics.matching import EVENTS, Matcher, number_of, parse
+from queenstream.pipeline.analytics.rolling import Held
+from queenstream.pipeline.records import moment, short
+from queenstream.pipeline.state import State
+
+_WAITING, _LOOKED = "waiting", "looked"
+_DUE = "due"
+
+
+class Look(Protocol):
+    """What is done with the records of a key, one after the other."""
+
+    def taken(self, record: Any) -> Any:
+        """What is needed of a record; raises for one that cannot be looked at."""
+        ...
+
+    def begin(self) -> Held:
+        """Nothing seen yet."""
+        ...
+
+    def see(self, held: Held, at: int, taken: Any, key: Any) -> list[dict[str, Any]]:
+        """What is found with the next record."""
+        ...
+
+    def reach(self, held: Held, at: int, key: Any) -> list[dict[str, Any]]:
+        """What is found once no more records come up to there."""
+        ...
+
+    def due(self, held: Held) -> int | None:
+        """Up to where time must come for something to be found without a record."""
+        ...
+
+
+class Ordered:
+    """Calls a ``Look`` in the order of event time. It is the function of a step with state."""
+
+    def __init__(self, look: Look, grace_us: int) -> None:
+        self._look = look
+        self._grace_us = grace_us
+
+    def __call__(self, key: Any, record: Any, state: State) -> None:  # noqa: ARG002 - as such functions are
+        """A record comes: it waits for its turn."""
+        at = state.time_us
+        entry = [at, self._look.taken(record)]
+        waiting = state.get(_WAITING) or []
+        if not waiting or at < waiting[0][0]:
+            state.set_timer_us(_DUE, at + self._grace_us)
+        if waiting and at < waiting[-1][0]:
+            insort(waiting, entry, key=_time)
+        else:
+            waiting.append(entry)
+        state.set(_WAITING, waiting)
+
+    def on_timer(self, key: Any, timer: str, state: State) -> None:  # noqa: ARG002 - there is only one
+        """Time has come: look at those that nobody can come before any more."""
+        assert state.watermark_us is not None, "timers come with it"
+        until = state.watermark_us - self._grace_us
+        waiting = state.get(_WAITING) or []
+        held = state.get(_LOOKED)
+        if held is None:
+            held = self._look.begin()
+        seen = 0
+        for at, taken in waiting:
+            if at > until:
+                break
+            seen += 1
+            for row in self._look.see(held, at, taken, key):
+                state.emit(row)
+        # A record at ``until`` itself may still come.
+        for row in self._look.reach(held, until - 1, key):
+            state.emit(row)
+        left = waiting[seen:]
+        state.set(_WAITING, left)
+        state.set(_LOOKED, held)
+        dues = [left[0][0]] if left else []
+        if (due := self._look.due(held)) is not None:
+            dues.append(due + 1)
+        if dues:
+            state.set_timer_us(_DUE, max(min(dues), until + 1) + self._grace_us)
+
+
+def _time(entry: list[Any]) -> int:
+    return int(entry[0])
+
+
+class Anomalies:
+    """Numbers that are unlike those before them; ``everything``: a row for each number, not only these."""
+
+    def __init__(self, name: str, field: str, detector: Detector, *, everything: bool = False) -> None:
+        self._name = name
+        self._field = field
+        self._read = paths.getter(field)
+        self._detector = detector
+        self._everything = everything
+
+    def taken(self, record: Any) -> float:
+        value = self._read(record)
+        found = number_of(value)
+        if found is None:
+            raise ValueError(
+                f"{self._field} is {short(value)}, and not a number; mend the record or filter it out"
+            )
+        return found
+
+    def begin(self) -> Held:
+        return self._detector.begin()
+
+    def see(self, held: Held, at: int, taken: float, key: Any) -> list[dict[str, Any]]:
+        judged = self._detector.judge(held, at, taken)
+        if judged is None or not (judged.unusual or self._everything):
+            return []
+        return [
+            {
+                "detector": self._name,
+                "key": key,
+                "time": moment(at),
+                "field": self._field,
+                "algorithm": self._detector.algorithm,
+                "value": taken,
+                "mean": judged.mean,
+                "deviation": judged.deviation,
+                "score": judged.score,
+                "anomaly": judged.unusual,
+            }
+        ]
+
+    def reach(self, held: Held, at: int, key: Any) -> list[dict[str, Any]]:  # noqa: ARG002 - only records count
+        return []
+
+    def due(self, held: Held) -> int | None:  # noqa: ARG002
+        return None
+
+
+class Patterns:
+    """Several patterns over the same records. Each keeps its own state, under its name and what it says."""
+
+    def __init__(self, patterns: Mapping[str, str], *, event: str = "type", events: int = EVENTS) -> None:
+        self._matchers = {
+            f"{name}: {text}": Matcher(name, parse(text, event), events) for name, text in patterns.items()
+        }
+
+    def taken(self, record: Any) -> Any:
+        for matcher in self._matchers.values():
+            matcher.check(record)
+        return record
+
+    def begin(self) -> Held:
+        return {}
+
+    def see(self, held: Held, at: int, taken: Any, key: Any) -> list[dict[str, Any]]:
+        found = []
+        for name, matcher in self._matchers.items():
+            own = held.get(name)
+            if own is None:
+                own = held[name] = matcher.begin()
+            found += matcher.see(own, at, taken)
+        return [_row(match, key) for match in found]
+
+    def reach(self, held: Held, at: int, key: Any) -> list[dict[str, Any]]:
+        found = []
+        for name, matcher in self._matchers.items():
+            if name in held:
+                found += matcher.reach(held[name], at)
+        return [_row(match, key) for match in found]
+
+    def due(self, held: Held) -> int | None:
+        dues = [matcher.due(held[name]) for name, matcher in self._matchers.items() if name in held]
+        return min((due for due in dues if due is not None), default=None)
+
+
+def _row(match: Any, key: Any) -> dict[str, Any]:
+    return {
+        "pattern": match.pattern,
+        "key": key,
+        "start": moment(match.start),
+        "end": moment(match.end),
+        "value": match.value,
+        "events": match.events,
+    }

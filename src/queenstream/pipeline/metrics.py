@@ -1,0 +1,150 @@
+"""What both engines count of a run, and how its figures are shown. The names are in ``queenstream.figures``.
+
+Figures are read by other threads while the run goes on: each is right at some instant, not all at the same
+one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from queenstream import figures
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+Counts = Mapping[str, Mapping[str, int]]
+"""By step what happened there, and how often: taken, given, failed, retried, late, dead_letters."""
+
+Stats = Callable[[], Mapping[str, float]]
+"""``get_stats`` of a run."""
+
+_RATE_SECONDS = 10.0  # what "per second" looks back on
+_LATENCIES = 1_000  # batches that the percentiles are of
+_PERCENTILES = (50, 95, 99)
+
+
+class Meter:
+    """What a run has taken, and how long a record was on its way from the source to the sinks.
+
+    >>> meter = Meter()
+    >>> meter.took(3)
+    >>> meter.delivered(3, seconds=0.25)
+    >>> meter.stats()["messages"], meter.stats()["latency_p50_ms"]
+    (3.0, 250.0)
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._started = clock()
+        self._taken = 0
+        self._recent: deque[tuple[float, int]] = deque()
+        self._latencies: deque[tuple[float, int]] = deque(maxlen=_LATENCIES)
+
+    def took(self, records: int) -> None:
+        """So many records came from the sources."""
+        now = self._clock()
+        self._taken += records
+        self._recent.append((now, records))
+        while self._recent[0][0] < now - _RATE_SECONDS:
+            self._recent.popleft()
+
+    def delivered(self, records: int, seconds: float) -> None:
+        """A batch of so many records is in the sinks, so long after it was read."""
+        self._latencies.append((seconds, records))
+
+    def stats(self) -> dict[str, float]:
+        """Rates and latencies."""
+        now = self._clock()
+        recent = [(at, records) for at, records in self._recent.copy() if at >= now - _RATE_SECONDS]
+        span = min(_RATE_SECONDS, max(now - self._started, 1e-3))
+        return {
+            "messages": float(self._taken),
+            "messages_per_second": sum(records for _, records in recent) / span,
+            "uptime_seconds": now - self._started,
+            **percentiles("latency", self._latencies.copy()),
+        }
+
+
+def percentiles(name: str, taken: Iterable[tuple[float, int]]) -> dict[str, float]:
+    """The 50th, 95th and 99th percentile of seconds, each with its weight, in milliseconds; 0 of none.
+
+    >>> percentiles("latency", [(0.1, 96), (2.0, 4)])
+    {'latency_p50_ms': 100.0, 'latency_p95_ms': 100.0, 'latency_p99_ms': 2000.0}
+    """
+    ordered = sorted(taken)
+    return {f"{name}_p{percent}_ms": 1_000 * _weighted(ordered, percent / 100) for percent in _PERCENTILES}
+
+
+def _weighted(ordered: list[tuple[float, int]], share: float) -> float:
+    left = share * sum(weight for _, weight in ordered)
+    for seconds, weight in ordered:
+        left -= weight
+        if left <= 0 and weight:
+            return seconds
+    return 0.0
+
+
+def step_stats(counts: Counts, sources: Iterable[str]) -> dict[str, float]:
+    """What happened at the steps, in all and at each; ``sources``: the steps that read.
+
+    >>> step_stats({"in": {"taken": 3, "failed": 1}}, ["in"])["error_rate"]
+    25.0
+    """
+    read = [counts.get(name, {}) for name in sources]
+    taken = sum(each.get("taken", 0) + each.get("failed", 0) for each in read)
+    failed = _sum(counts, "failed")
+    found = {
+        "errors": float(failed),
+        "error_rate": 100.0 * failed / taken if taken else 0.0,
+        "retries": float(_sum(counts, "retried")),
+        "late": float(_sum(counts, "late")),
+        "dead_letters": float(_sum(counts, "dead_letters")),
+    }
+    for name, each in counts.items():
+        found |= {
+            figures.step_figure(name, what): float(each[what]) for what in figures.STEPS if what in each
+        }
+    return found
+
+
+def _sum(counts: Counts, what: str) -> int:
+    return sum(each.get(what, 0) for each in counts.values())
+
+
+class PrometheusCollector:
+    """Gives a run's figures to Prometheus's client library, afresh each time they are asked for."""
+
+    def __init__(self, pipeline: str, stats: Stats) -> None:
+        self._pipeline = pipeline
+        self._stats = stats
+
+    def collect(self) -> Iterable[Metric]:
+        """All metrics, each under the pipeline's name."""
+        return figures.families([(self._pipeline, self._stats())])
+
+
+def prometheus_text(pipeline: str, stats: Stats) -> bytes:
+    """A run's figures as Prometheus reads them.
+
+    >>> b'queen_pipeline_messages_total{pipeline="p"} 3.0' in prometheus_text("p", lambda: {"messages": 3.0})
+    True
+    """
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry()
+    registry.register(PrometheusCollector(pipeline, stats))
+    return generate_latest(registry)
+
+
+def serve_prometheus(pipeline: str, stats: Stats, port: int, host: str) -> int:
+    """Serve them over HTTP while the process lives; gives the port, which is a free one for 0."""
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    registry = CollectorRegistry()
+    registry.register(PrometheusCollector(pipeline, stats))
+    server, _ = start_http_server(port, host, registry)
+    return int(server.server_port)
