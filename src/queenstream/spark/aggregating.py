@@ -1,9 +1,8 @@
 """Aggregates as Spark's own, where they mean the same: over typed columns, in the windows of an append query.
 
 Nulls are ignored as they are everywhere, and NaN by the numeric ones. ``first``, ``last`` and the
-collections go by event time, then arrival. A sum of whole numbers that leaves 64 bits is null here, and a
-float's last digits depend on the order in which tasks add: that is the price of adding in many places at
-once.
+collections go by event time, then arrival. A float's last digits depend on the order in which tasks add:
+that is the price of adding in many places at once.
 """
 
 from __future__ import annotations
@@ -17,10 +16,13 @@ from queenstream.aggregates import Aggregate
 from queenstream.pipeline import values
 from queenstream.schemas import types
 from queenstream.schemas.types import Type
-from queenstream.spark.expressions import Compiler, NotNative, Typed
+from queenstream.spark.expressions import Compiler, NotNative, Typed, Wide
 
 TIME, SEQ = "time", "seq"
 """The columns by which records are in order."""
+
+_HALF_BITS = 32
+_WIDE = Wide()
 
 
 def aggregate_column(aggregate: Aggregate, compiler: Compiler) -> Typed:
@@ -43,8 +45,11 @@ def _times(aggregate: Aggregate, counted: Column) -> Typed:
     times = dict(aggregate.parameters).get("times")
     if times is None:
         return Typed(counted, types.BIGINT)
-    kind = types.BIGINT if isinstance(times, int) else types.DOUBLE
-    return Typed(counted * f.lit(times), kind)
+    if not isinstance(times, int):
+        return Typed(counted * f.lit(times), types.DOUBLE)
+    if abs(times) >= 1 << _HALF_BITS - 1:
+        raise NotNative("so much for each record that a count of them may leave 64 bits")
+    return Typed(counted * f.lit(times), types.BIGINT)
 
 
 def _numbers(value: Typed) -> Typed | None:
@@ -65,8 +70,21 @@ def _sum(value: Typed, aggregate: Aggregate) -> Typed:  # noqa: ARG001
     numbers = _numbers(value)
     if numbers is None:
         return Typed(f.first(f.lit(0).cast("bigint")), types.BIGINT)
+    if value.type == types.BIGINT:
+        return _wide_sum(numbers.column)
     zero = f.lit(0).cast(str(numbers.type))
-    return Typed(f.coalesce(f.try_sum(numbers.column), zero), numbers.type)
+    return Typed(f.coalesce(f.sum(numbers.column), zero), numbers.type)
+
+
+def _wide_sum(number: Column) -> Typed:
+    """The sum of whole numbers of 64 bits, exactly: the upper and the lower halves have room to add up.
+
+    As decimals they would have it too, and cost many times as much.
+    """
+    upper = f.sum(f.shiftright(number, _HALF_BITS)).cast("decimal(20,0)")
+    lower = f.sum(number.bitwiseAND(f.lit((1 << _HALF_BITS) - 1))).cast("decimal(20,0)")
+    whole = upper * f.lit(1 << _HALF_BITS).cast("decimal(11,0)") + lower
+    return Typed(f.coalesce(whole, f.lit(0)).cast(str(_WIDE)), _WIDE)
 
 
 def _of_numbers(make: Callable[[Column], Column]) -> Callable[[Typed, Aggregate], Typed]:

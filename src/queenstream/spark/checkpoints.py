@@ -1,91 +1,238 @@
-"""Looking into a pipeline's checkpoint on Spark: its batches, and what a step remembers of a key.
+"""Looking into a pipeline's checkpoint on Spark: its batches, and what its steps remember.
 
 >>> [each.id for each in batches("state/", "totals")]  # doctest: +SKIP
 [7, 6, 5]
->>> state(spark, "state/", "totals", "aggregate", "u1")  # doctest: +SKIP
-{'arrived': 2, 'windows': {0: [2]}}
+>>> [held.entry for held in entries(spark, "state/", "totals", keys=['"u1"'])]  # doctest: +SKIP
+[['u1', 0, [2]]]
+
+A batch that is done can be gone back to: ``run(checkpoint="state/", from_checkpoint="5")``.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from queenstream.errors import ConfigError
+from queenstream.errors import CheckpointError
+from queenstream.pipeline import fingerprints
+from queenstream.pipeline.fingerprints import Facts
 from queenstream.pipeline.keys import key_text
+from queenstream.pipeline.nodes import Aggregation, Deduplicate, Join, Stateful
 from queenstream.pipeline.records import moment
 from queenstream.spark import flow
 from queenstream.spark.homes import slug
+from queenstream.spark.keyed.base import FOREVER
+from queenstream.spark.native.frames import Clock
 from queenstream.spark.packing import unpack
+from queenstream.windows import to_us
+
+_WITH_STATE = {each.kind for each in (Aggregation, Deduplicate, Join, Stateful)}
+_IN_PYTHON, _WINDOWS = "transformWithStateInPySparkExec", "stateStoreSave"
 
 
 @dataclass(frozen=True, slots=True)
 class BatchInfo:
-    """A batch that is done. ``watermark``: how far event time was when it began, if it goes by that."""
+    """A batch that is done. ``watermark``: how far event time was when it began, if it goes by that.
+
+    ``positions``: how far each source was read, in the order in which the query has them.
+    """
 
     id: int
     at: datetime
     watermark: datetime | None
+    positions: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a step remembers: an entry as the local engine has it, or what Spark itself keeps of a window."""
+
+    step: str
+    entry: list[Any] | dict[str, Any]
 
 
 def batches(checkpoint: str | Path, pipeline: str) -> list[BatchInfo]:
     """The batches that a checkpoint knows, the newest first."""
-    root = _root(checkpoint, pipeline)
-    done = [each for each in (root / "commits").glob("*") if each.name.isdecimal()]
-    found = [_info(each, root / "offsets" / each.name) for each in done]
+    home = _home(checkpoint, pipeline)
+    clock = _clock(home)
+    done = [each for each in (home / "spark" / "commits").glob("*") if each.name.isdecimal()]
+    found = [_info(each, home / "spark" / "offsets" / each.name, clock) for each in done]
     return sorted(found, key=lambda each: each.id, reverse=True)
 
 
-def state(spark: SparkSession, checkpoint: str | Path, pipeline: str, step: str, key: Any) -> Any:
-    """What a step remembers of a key, after the last batch; None: nothing.
+def facts(checkpoint: str | Path, pipeline: str) -> Facts:
+    """What the state of each step depends on, as ``plan.state`` has it."""
+    found: Facts = _run(_home(checkpoint, pipeline))["facts"]
+    return found
 
-    ``key`` is the value of a single key, a tuple of several, or None where there is none. The windows of a
-    plan that runs without Python are Spark's own, and can be read with ``format("statestore")``.
+
+def fingerprint(checkpoint: str | Path, pipeline: str) -> str:
+    """The fingerprint of the plan."""
+    return fingerprints.fingerprint(facts(checkpoint, pipeline))
+
+
+def entries(
+    spark: SparkSession,
+    checkpoint: str | Path,
+    pipeline: str,
+    *,
+    step: str | None = None,
+    keys: Collection[str] | None = None,
+    batch: int | None = None,
+    limit: int = 1_000,
+) -> list[Held]:
+    """What the steps, or one of them, remember after a batch, by default the last.
+
+    ``keys``: the texts of keys (``key_text``), by default all; ``limit``: at most so many keys of each step.
     """
-    root = str(_root(checkpoint, pipeline))
-    operators = spark.read.format("state-metadata").load(root).select("operatorId", "operatorName").collect()
-    for operator in operators:
-        if operator.operatorName != "transformWithStateInPySparkExec":
-            continue
-        entries = (
-            spark.read.format("statestore")
-            .option("path", root)
-            .option("operatorId", operator.operatorId)
-            .option("stateVarName", "state")
-            .load()
+    home = _home(checkpoint, pipeline)
+    root = str(home / "spark")
+    known = facts(checkpoint, pipeline)
+    found: list[Held] = []
+    if not (home / "spark" / "state").is_dir():
+        return found
+    for operator in (
+        spark.read.format("state-metadata").load(root).select("operatorId", "operatorName").collect()
+    ):
+        reader = (
+            spark.read.format("statestore").option("path", root).option("operatorId", operator.operatorId)
         )
-        found = entries.where((f.col("key.node") == step) & (f.col("key.grp") == key_text(key)))
-        row = found.select("value.text").first()
-        if row is not None:
-            return unpack(row.text)["held"]
-    return None
+        if batch is not None:
+            reader = reader.option("batchId", batch)
+        if operator.operatorName == _IN_PYTHON:
+            rows = reader.option("stateVarName", "state").load()
+            found += _staged(rows, known, step, keys, limit)
+        elif operator.operatorName == _WINDOWS:
+            [name] = [name for name, told in known.items() if told["kind"] == "aggregate"]
+            if step in (None, name):
+                found += _native(reader.load(), name, _clock(home), keys, limit)
+    return found
 
 
-def _root(checkpoint: str | Path, pipeline: str) -> Path:
-    root = Path(checkpoint) / slug(pipeline) / "spark"
-    if not (root / "commits").is_dir():
-        raise ConfigError(
+def state(spark: SparkSession, checkpoint: str | Path, pipeline: str, step: str, key: Any) -> list[Any]:
+    """What a step remembers of a key after the last batch: its entries; of no key, ``key`` is None."""
+    found = entries(spark, checkpoint, pipeline, step=step, keys=[key_text(key)])
+    return [each.entry for each in found]
+
+
+# State of steps in Python
+
+
+def _staged(
+    rows: DataFrame, known: Facts, step: str | None, keys: Collection[str] | None, limit: int
+) -> Iterator[Held]:
+    if step is not None:
+        rows = rows.where(f.col("key.node") == step)
+    if keys is not None:
+        rows = rows.where(f.col("key.grp").isin(*keys))
+    with_state = [name for name, told in known.items() if told["kind"] in _WITH_STATE]
+    for name in with_state if step is None else [step]:
+        some = rows.where(f.col("key.node") == name).orderBy("key.grp").limit(limit)
+        for row in some.select("value.text").collect():
+            kept = unpack(row.text)
+            for entry in _entries(kept["key"], kept["held"]):
+                yield Held(name, entry)
+
+
+def _entries(key: Any, held: dict[str, Any]) -> Iterator[list[Any]]:
+    """What a step holds of a key (``keyed``), entry by entry as the local engine's checkpoints have it."""
+    if "sides" in held:
+        for side, waiting in enumerate(held["sides"]):
+            for time, row, matched in waiting:
+                yield [side, key, time, 0, row, matched]
+    elif "passed" in held:
+        yield [key, held["passed"]]
+    elif "sessions" in held:
+        for start, end, states in held["sessions"]:
+            yield [key, 0, start, end, states]
+    elif "position" in held:
+        yield [key, held["position"], held["windows"]]
+    elif "windows" in held:
+        for start, states in sorted(held["windows"].items()):
+            yield [key, start, states]
+    else:
+        yield [key, held["values"], held["timers"], held["touched"]]
+
+
+# Windows of Spark's own
+
+
+def _native(
+    rows: DataFrame, step: str, clock: Clock | None, keys: Collection[str] | None, limit: int
+) -> Iterator[Held]:
+    """What is kept of a window is Spark's: the sums that its aggregates need, under its names for them."""
+    shift_us = 0 if clock is None else clock.shift_us
+    names = [name for name in rows.select("key.*").columns if name != "window"]
+    left = limit
+    for row in rows.orderBy("key").toLocalIterator():
+        parts = tuple(row.key[name] for name in names)
+        key = None if not parts else parts[0] if len(parts) == 1 else parts
+        if keys is not None and key_text(key) not in keys:
+            continue
+        if left == 0:
+            return
+        left -= 1
+        yield Held(
+            step,
+            {
+                "key": key,
+                "window_start": _unshifted(row.key.window.start, shift_us),
+                "window_end": _unshifted(row.key.window.end, shift_us),
+                "aggregates": row.value.asDict(recursive=True),
+            },
+        )
+
+
+def _unshifted(shown: datetime, shift_us: int) -> datetime:
+    return moment(to_us(shown.astimezone(UTC)) - shift_us)
+
+
+# How it is stored
+
+
+def _home(checkpoint: str | Path, pipeline: str) -> Path:
+    home = Path(str(checkpoint).removeprefix("file://")) / slug(pipeline)
+    if not (home / "spark" / "commits").is_dir():
+        raise CheckpointError(
             f"there is no checkpoint of {pipeline!r} in {checkpoint}; run the pipeline once, or check "
             "its name and the place"
         )
-    return root
+    return home
 
 
-def _info(commit: Path, offsets: Path) -> BatchInfo:
+def _run(home: Path) -> dict[str, Any]:
+    try:
+        told: dict[str, Any] = json.loads((home / "run.json").read_text())
+    except (OSError, ValueError):
+        raise CheckpointError(f"{home}/run.json is damaged or gone; put a copy back") from None
+    return told
+
+
+def _clock(home: Path) -> Clock | None:
+    told = _run(home).get("clock")
+    return None if told is None else Clock(**told)
+
+
+def _info(commit: Path, offsets: Path, clock: Clock | None) -> BatchInfo:
     written = datetime.fromtimestamp(commit.stat().st_mtime, UTC)
-    return BatchInfo(int(commit.name), written, _watermark(offsets))
-
-
-def _watermark(offsets: Path) -> datetime | None:
-    """The second line of what Spark stores of a batch is about the batch itself."""
     if not offsets.exists():
-        return None
-    about = json.loads(offsets.read_text().splitlines()[1])
-    reached = flow.from_watermark(int(about.get("batchWatermarkMs", 0)))
-    return None if reached is None else moment(reached)
+        return BatchInfo(int(commit.name), written, None)
+    # A version, what is about the batch itself, and a line for each source.
+    _, about, *positions = offsets.read_text().splitlines()
+    ms = int(json.loads(about).get("batchWatermarkMs", 0))
+    reached = flow.from_watermark(ms)
+    if reached is not None and clock is not None and reached != FOREVER:
+        reached = clock.time_of(ms * 1_000)
+    at = None if reached is None else moment(reached)
+    return BatchInfo(int(commit.name), written, at, tuple(map(_position, positions)))
+
+
+def _position(line: str) -> Any:
+    return None if line == "-" else json.loads(line)

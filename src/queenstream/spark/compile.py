@@ -12,13 +12,14 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from queenstream.pipeline.nodes import Node, Read
+from queenstream.pipeline.letters import Doors
+from queenstream.pipeline.nodes import Node, Read, Replay
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.problems import PipelineError, Problem
 from queenstream.spark import flow
 from queenstream.spark.graph import Graph, clocks_of, graph_of
 from queenstream.spark.sources import Decoder
-from queenstream.spark.stages import Entry, Stage
+from queenstream.spark.stages import Entry, ReplayEntry, Stage
 
 
 def check(plan: Plan) -> None:
@@ -119,8 +120,15 @@ class Compiler:
         return rows
 
     def _entry(self, read: Read, source: DataFrame) -> DataFrame:
-        entry = Entry(self._graph, self._plan.name, read.name, self._decoders[read.name])
+        entry = entry_for(self._plan, self._graph, read, self._decoders[read.name])
         return source.mapInArrow(entry, flow.CLOCKED)
+
+
+def entry_for(plan: Plan, graph: Graph, read: Read, decoder: Decoder) -> Entry:
+    """Where the records of a source begin."""
+    if isinstance(read, Replay):
+        return ReplayEntry(graph, plan.name, read.name, decoder, Doors.of(plan, read))
+    return Entry(graph, plan.name, read.name, decoder)
 
 
 def _watched(rows: DataFrame) -> DataFrame:

@@ -13,6 +13,7 @@ Column<'and(>(record.amount, 100.0), =(record.user.country, DE))'>
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime
 from functools import reduce
 from typing import Any, NamedTuple
@@ -44,6 +45,17 @@ _SECOND_US = 1_000_000
 
 class NotNative(Exception):
     """Spark has nothing that means exactly the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wide(types.Decimal):
+    """A whole number that may have more than 64 bits: a sum. Expressions compute with those that have not."""
+
+    precision: int = 38
+    scale: int = 0
+
+
+_WIDE = Wide()
 
 
 class Typed(NamedTuple):
@@ -131,8 +143,8 @@ class Compiler:
         return _CALLS[expr.name](arguments, constants)
 
     def _case(self, expr: Case) -> Typed:
-        found = [self.of(value) for _, value in expr.branches]
-        default = self.of(expr.default)
+        found = [_narrow(self.of(value)) for _, value in expr.branches]
+        default = _narrow(self.of(expr.default))
         kind = _common([*found, default])
         column: Column | None = None
         for (condition, _), value in zip(expr.branches, found, strict=True):
@@ -140,6 +152,11 @@ class Compiler:
             column = f.when(holds, then) if column is None else column.when(holds, then)
         assert column is not None, "a case has a branch"
         return Typed(column.otherwise(_widened(default, kind).column), kind)
+
+
+def _narrow(operand: Typed) -> Typed:
+    """With 64 bits, or null."""
+    return _whole(operand.column.try_cast("bigint")) if isinstance(operand.type, Wide) else operand
 
 
 def spark_type(kind: Type | None) -> str:
@@ -195,6 +212,7 @@ def _number(operand: Typed) -> Typed | None:
     """As a bigint or a double; None: it is no number."""
     if operand.kind != values.NUMBER:
         return None
+    operand = _narrow(operand)
     if operand.type in types.INTEGERS:
         return _whole(operand.column)
     return Typed(operand.column.cast("double"), types.DOUBLE)
@@ -275,7 +293,7 @@ def _round(arguments: Sequence[Typed], constants: Sequence[Any]) -> Typed:
 
 
 def _compare(op: str, left: Typed, right: Typed) -> Typed:
-    pair = _pair(left, right)
+    pair = _wide_pair(left, right) or _pair(left, right)
     if pair is not None:
         return _bool(_TESTS[op](pair[0], pair[1]))
     kinds = {left.kind, right.kind}
@@ -293,6 +311,15 @@ def _compare(op: str, left: Typed, right: Typed) -> Typed:
     if kinds & {values.LIST, values.MAP}:
         raise NotNative("lists and maps are compared in Python")
     return _bool(_TESTS[op](left.column, right.column))
+
+
+def _wide_pair(left: Typed, right: Typed) -> tuple[Column, Column, Type] | None:
+    """Two numbers of which one may have more than 64 bits, to be compared."""
+    kinds = {left.type, right.type}
+    if _WIDE not in kinds or left.kind != right.kind:
+        return None
+    kind: Type = _WIDE if kinds <= {_WIDE, *types.INTEGERS} else types.DOUBLE
+    return left.column.cast(str(kind)), right.column.cast(str(kind)), kind
 
 
 _TESTS: dict[str, Callable[[Column, Column], Column]] = {
@@ -382,8 +409,9 @@ def _widened(operand: Typed, kind: Type | None) -> Typed:
 
 
 def _coalesce(arguments: Sequence[Typed], constants: Sequence[Any]) -> Typed:  # noqa: ARG001
-    kind = _common(arguments)
-    return Typed(f.coalesce(*(_widened(each, kind).column for each in arguments)), kind)
+    found = [*map(_narrow, arguments)]
+    kind = _common(found)
+    return Typed(f.coalesce(*(_widened(each, kind).column for each in found)), kind)
 
 
 def _substring(arguments: Sequence[Typed], constants: Sequence[Any]) -> Typed:  # noqa: ARG001

@@ -6,6 +6,7 @@ on them before anything of the batch is written: so they are as exactly-once as 
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -123,3 +124,22 @@ class Guard:
 def along(item: Item, port: int = 0) -> Along:
     """What goes along with an item's record."""
     return Along(item.time, item.key, port)
+
+
+_OURS = re.compile(r"queenstream(?:\.\w+)+\.\w+: (.+)")
+_RAISED = re.compile(r"^(?:\w+\.)*\w+(?:Error|Exception): .+$", re.MULTILINE)
+
+
+def cause_of(failure: str) -> str:
+    """What a failure of Spark's is about, in a line: ours, if it was in a task; else what Python raised.
+
+    >>> cause_of("[STREAM_FAILED] Query: Traceback …\\nqueenstream.errors.NotFound: no queue 'x'\\n\\tat …")
+    "no queue 'x'"
+    >>> cause_of("[STREAM_FAILED] it failed\\nand so on")
+    '[STREAM_FAILED] it failed'
+    """
+    for pattern in (_OURS, _RAISED):
+        found = pattern.findall(failure)
+        if found:
+            return str(found[-1])
+    return failure.partition("\n")[0]

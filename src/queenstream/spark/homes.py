@@ -4,27 +4,36 @@ was.
 A folder holds one for each pipeline:
 
     <checkpoint>/<pipeline>/run.json     the plan's facts, and the generation that tells its deliveries apart
+    <checkpoint>/<pipeline>/lock         held by the run that is at work there
     <checkpoint>/<pipeline>/spark/       Spark's own
     <checkpoint>/<pipeline>/feed/        what was read on the driver
     <checkpoint>/<pipeline>/outbox/      the last batch, until the next one is there
+    <checkpoint>/<pipeline>/rewound/     what came after the batch that a run went back to
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
 import secrets
 import shutil
+import socket
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
 from queenstream.errors import CheckpointError, ConfigError
 from queenstream.pipeline import fingerprints
 from queenstream.pipeline.planning import Plan
+from queenstream.spark import rewinding
+
+if TYPE_CHECKING:
+    from queenstream.spark.native.frames import Clock
 
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://")
 
@@ -37,6 +46,7 @@ class Home:
     folder: Path | None
     generation: str
     temporary: bool = False
+    lock: Lock | None = field(default=None, compare=False)
 
     @property
     def spark(self) -> str:
@@ -69,6 +79,32 @@ class Home:
         """The run is over."""
         if self.temporary:
             shutil.rmtree(self.root, ignore_errors=True)
+        if self.lock is not None:
+            self.lock.release()
+
+
+class Lock:
+    """What keeps a second run out of a folder; it ends with the process, however that ends."""
+
+    def __init__(self, root: Path) -> None:
+        root.mkdir(parents=True, exist_ok=True)
+        self._file = (root / "lock").open("a+")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._file.seek(0)
+            holder = self._file.read().strip() or "another run"
+            self._file.close()
+            raise CheckpointError(
+                f"the checkpoint {root} is in use by {holder}; stop that run, or take another folder"
+            ) from None
+        self._file.truncate(0)
+        self._file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        self._file.flush()
+
+    def release(self) -> None:
+        """Let others have it."""
+        self._file.close()
 
 
 def slug(name: str) -> str:
@@ -80,10 +116,19 @@ def slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "pipeline"
 
 
-def home_for(spark: SparkSession, plan: Plan, checkpoint: str | None, *, native: bool) -> Home:
+def home_for(
+    spark: SparkSession,
+    plan: Plan,
+    checkpoint: str | None,
+    from_checkpoint: str | None = None,
+    *,
+    native: bool,
+    clock: Clock | None = None,
+) -> Home:
     """The home of a plan under a checkpoint folder: the one it has, if its plan is the same, or a new one.
 
-    ``native``: it runs without Python, and so with another kind of state.
+    ``from_checkpoint``: the batch to go back to. ``native``: it runs without Python, and so with another
+    kind of state; ``clock``: what the watermark is of, then.
     """
     if checkpoint is None:
         folder = Path(tempfile.mkdtemp(prefix="queenstream-"))
@@ -92,22 +137,86 @@ def home_for(spark: SparkSession, plan: Plan, checkpoint: str | None, *, native:
         raise ConfigError(
             "Spark keeps its checkpoints in files; write checkpoint='folder' or 's3a://bucket/folder'"
         )
-    remote = _REMOTE.match(checkpoint) and not checkpoint.startswith("file://")
+    if _REMOTE.match(checkpoint) and not checkpoint.startswith("file://"):
+        if from_checkpoint is not None:
+            raise ConfigError(
+                f"only a checkpoint on this machine can be gone back in; copy {checkpoint} into a folder, "
+                "run with that and from_checkpoint until it is caught up, and copy it back"
+            )
+        root = f"{checkpoint.rstrip('/')}/{slug(plan.name)}"
+        told = _told(_Remote(spark, root), root, plan, native=native, clock=clock)
+        return Home(root, None, told["generation"])
     root = f"{checkpoint.removeprefix('file://').rstrip('/')}/{slug(plan.name)}"
-    files = _Remote(spark, root) if remote else _Local(Path(root))
+    folder = Path(root).absolute()
+    files = _Local(folder)
+    if from_checkpoint is not None and files.read() is None:
+        raise _unknown(plan.name, checkpoint)
+    lock = Lock(folder)
+    try:
+        told = _told(files, root, plan, native=native, clock=clock)
+        if from_checkpoint is not None:
+            told = _going_back(files, folder, plan.name, told, from_checkpoint)
+        told = _gone_back(files, folder, told)
+    except BaseException:
+        lock.release()
+        raise
+    return Home(root, folder, told["generation"], lock=lock)
+
+
+def _told(
+    files: _Local | _Remote, root: str, plan: Plan, *, native: bool, clock: Clock | None
+) -> dict[str, Any]:
+    """What is known of the runs before, which must have had the same plan; made, if this is the first."""
     told = _known(files, root)
     if told is None:
         told = {"pipeline": plan.name, "generation": secrets.token_hex(8), "native": native}
-        told["facts"] = _facts(plan)
+        told |= {"facts": _facts(plan), "clock": None if clock is None else asdict(clock)}
         files.write(json.dumps(told))
-        return Home(root, None if remote else Path(root).absolute(), told["generation"])
+        return told
     _refuse_changed(plan, root, told["facts"])
     if told["native"] != native:
         raise CheckpointError(
             f"the checkpoint {root} is of a plan {_kind(told['native'])}, and this one is {_kind(native)}: "
             "their state is not the same; undo that, or take another checkpoint folder to begin anew"
         )
-    return Home(root, None if remote else Path(root).absolute(), told["generation"])
+    return told
+
+
+def _going_back(files: _Local, folder: Path, pipeline: str, told: dict[str, Any], to: str) -> dict[str, Any]:
+    """Write down that what came after a batch is void: from then on it is, whatever happens."""
+    done = sorted(
+        int(each.name) for each in (folder / "spark" / "commits").glob("*") if each.name.isdecimal()
+    )
+    if not done:
+        raise _unknown(pipeline, str(folder.parent))
+    if not to.isdecimal() or int(to) not in done:
+        ids = ", ".join(str(each) for each in reversed(done))
+        raise CheckpointError(f"there is no checkpoint {to!r} of {pipeline!r}; name one of {ids}")
+    if int(to) == done[-1]:
+        return told  # where it goes on anyway
+    rewinding.check(folder, int(to))
+    told = {**told, "rewind": {"to": int(to), "generation": secrets.token_hex(8)}}
+    files.write(json.dumps(told))
+    return told
+
+
+def _gone_back(files: _Local, folder: Path, told: dict[str, Any]) -> dict[str, Any]:
+    """Do what was written down. A new generation: the sinks have seen batches of these numbers before."""
+    rewind = told.get("rewind")
+    if rewind is None:
+        return told
+    rewinding.take_back(folder, rewind["to"], rewind["generation"])
+    told = {name: value for name, value in told.items() if name != "rewind"}
+    told["generation"] = rewind["generation"]
+    files.write(json.dumps(told))
+    return told
+
+
+def _unknown(pipeline: str, where: str) -> CheckpointError:
+    return CheckpointError(
+        f"there is no checkpoint of {pipeline!r} in {where}; run the pipeline once, or check its name and "
+        "the place"
+    )
 
 
 def _kind(native: bool) -> str:
@@ -154,7 +263,10 @@ class _Local:
     def write(self, text: str) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         hidden = self._path.with_suffix(".new")
-        hidden.write_text(text)
+        with hidden.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
         hidden.rename(self._path)
 
 

@@ -1,139 +1,173 @@
-"""The figures of a run, under the names that the local engine has for them too."""
+"""The figures of a run: what its batches have told, and what is in Spark's progress of them.
+
+Spark keeps the progress of the last batches; each is looked at once, when the next batch begins or somebody
+asks. A listener would tell the same, but later, and of the last batch perhaps never.
+"""
 
 from __future__ import annotations
 
-import time
+import json
+import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from queenstream.pipeline.metrics import Counts, Meter, percentiles, step_stats
+from queenstream.pipeline.planning import Plan
 from queenstream.spark import flow
+from queenstream.spark.keyed.base import FOREVER
 
-_RATE_SECONDS = 10.0  # what "per second" looks back on
-_LATENCIES = 1_000  # batches that the percentiles are of
-_PERCENTILES = (50, 95, 99)
+if TYPE_CHECKING:
+    from queenstream.spark.native.frames import Clock
+
+_DURATIONS = 1_000  # batches that the percentiles are of
+Late = Callable[[Any], int]
+"""By Spark's progress of a batch, how many of its records were too late."""
+
+BEHIND = "behind"  # in what our own source reports: how many messages its last batch has left
 
 
 @dataclass(frozen=True)
 class Observed:
     """What Spark counts for a query without Python: by its names the step and what happened there.
 
-    ``late_at``: the step whose late groups Spark drops; ``all_of``: the step that takes every row of the
-    input.
+    ``late_at``: the step that may find records late; ``all_of``: the step that takes every row of the input.
+    ``clock``: what Spark's watermark is of, if there is one.
     """
 
     names: Mapping[str, tuple[str, str]]
     late_at: str | None
     all_of: str | None
+    clock: Clock | None = None
 
 
-class Meter:
-    """Counts what batches have told; the rest is in Spark's own progress."""
+class RunMeter:
+    """The counts of one run.
 
-    def __init__(self, sources: Sequence[str]) -> None:
-        self._sources = sources
-        self._started = time.monotonic()
-        self._counts: dict[str, dict[str, int]] = {}
-        self._sink_counts: Mapping[str, Mapping[str, int]] = {}
-        self._recent: deque[tuple[float, int]] = deque()
-        self._durations: deque[float] = deque(maxlen=_LATENCIES)
-        self._last_batch = -1
-        self._observed = -1
+    ``told``: what to look for in the progress of a query without Python; ``late_in``: what counts its late
+    records.
+    """
+
+    def __init__(self, plan: Plan) -> None:
         self.batches = 0
+        self.told: Observed | None = None
+        self.late_in: Late = lambda _: 0
+        self._sources = [read.name for read in plan.sources]
+        self._meter = Meter()
+        self._counts = {node.name: {"failed": 0, "late": 0} for node in plan.nodes}
+        self._sink_counts: Counts = {}
+        self._durations: deque[tuple[float, int]] = deque(maxlen=_DURATIONS)
+        self._batch = -1  # the last one that counted
+        self._taken = 0  # in it
+        self._looking = threading.Lock()
+        self._seen = -1  # the last one whose progress was looked at
+        self._of_spark = {"state_rows": 0.0, "state_bytes": 0.0, "queue_depth": 0.0}
+        self._watermark: str | None = None
+        self._files: dict[str, int] = {}  # by what Spark calls the source
 
-    def count(
-        self, counts: Mapping[str, Mapping[str, int]], at_sinks: Mapping[str, Mapping[str, int]]
-    ) -> None:
+    def count(self, batch: int, counts: Counts, at_sinks: Counts) -> None:
         """What happened in a batch, and at the sinks so far."""
-        now = time.monotonic()
         self.batches += 1
+        self._batch = batch
         self._sink_counts = at_sinks
-        self._add(counts)
-        self._recent.append((now, sum(counts.get(name, {}).get("taken", 0) for name in self._sources)))
-        while self._recent[0][0] < now - _RATE_SECONDS:
-            self._recent.popleft()
+        if self.told is None:
+            self._take(counts)
 
-    def observe(self, progresses: Sequence[Any], told: Observed) -> None:
-        """Count what a query without Python does not tell with its rows; a batch counts once."""
-        for progress in progresses:
-            if progress["batchId"] <= self._observed:
-                continue
-            self._observed = progress["batchId"]
-            if told.late_at is not None:
-                late = sum(each["numRowsDroppedByWatermark"] for each in progress["stateOperators"])
-                self._add({told.late_at: {"late": late}})
-            if told.all_of is not None:
-                self._add({told.all_of: {"taken": progress["numInputRows"]}})
-            for name, (step, what) in told.names.items():
-                row = progress["observedMetrics"].get(name)
-                if row is not None:
-                    self._add({step: {what: row[what]}})
+    def progress(self, progress: Any) -> None:
+        """What Spark tells of a batch; it counts once, whoever asks."""
+        with self._looking:
+            if progress is not None and progress["batchId"] > self._seen:
+                self._seen = progress["batchId"]
+                self._look(progress)
 
-    def _add(self, counts: Mapping[str, Mapping[str, int]]) -> None:
+    def _look(self, progress: Any) -> None:
+        if self.told is not None:
+            self._take(_observed(progress, self.told, self.late_in))
+        seconds = progress["batchDuration"] / 1_000
+        self._durations.append((seconds, 1))
+        if self.told is not None or self._seen == self._batch:
+            self._meter.delivered(self._taken, seconds)
+        state = progress["stateOperators"]
+        self._of_spark = {
+            "state_rows": float(sum(each["numRowsTotal"] for each in state)),
+            "state_bytes": float(sum(each["memoryUsedBytes"] for each in state)),
+            "queue_depth": float(
+                sum(_offset(source["latestOffset"]).get(BEHIND, 0) for source in progress["sources"])
+            ),
+        }
+        self._watermark = dict(progress["eventTime"]).get("watermark")
+        for source in progress["sources"]:
+            self._files[source["description"]] = _offset(source["endOffset"]).get("logOffset", -1) + 1
+
+    def files_taken(self, folder: Path) -> int:
+        """How many files the query has taken from a folder."""
+        return max((taken for name, taken in self._files.items() if f"{folder}]" in name), default=0)
+
+    def stats(self, *, live: bool, fed_behind: float) -> dict[str, float]:
+        """All figures. ``fed_behind``: what is fed from the driver, and the query has not taken yet."""
+        counts = {step: dict(numbers) for step, numbers in self._counts.items()}
+        for step, more in self._sink_counts.items():
+            counts[step] = {**counts.get(step, {}), **more}
+        return {
+            **self._meter.stats(),
+            **step_stats(counts, self._sources),
+            **percentiles("batch_duration", self._durations.copy()),
+            **self._of_spark,
+            "queue_depth": self._of_spark["queue_depth"] + fed_behind,
+            "watermark_lag_seconds": self._lag(),
+            "dropped": 0.0,  # Spark slows its sources
+            "batches": float(self.batches),
+            "live": float(live),
+        }
+
+    def _take(self, counts: Counts) -> None:
         for step, numbers in counts.items():
             known = self._counts.setdefault(step, {})
             for what, number in numbers.items():
                 known[what] = known.get(what, 0) + number
+        read = [counts.get(name, {}) for name in self._sources]
+        self._taken = sum(each.get("taken", 0) + each.get("failed", 0) for each in read)
+        self._meter.took(self._taken)
 
-    def stats(self, progress: Any) -> dict[str, float]:
-        """All figures; ``progress`` is Spark's last, if there is one."""
-        now = time.monotonic()
-        counts = {step: dict(numbers) for step, numbers in self._counts.items()}
-        for step, more in self._sink_counts.items():
-            counts[step] = {**counts.get(step, {}), **more}
-        span = min(_RATE_SECONDS, max(now - self._started, 1e-3))
-        recent = sum(number for at, number in self._recent.copy() if at >= now - _RATE_SECONDS)
-        taken = self._sum(counts, "taken")
-        failed = self._sum(counts, "failed")
-        found = {
-            "messages": float(taken),
-            "messages_per_second": recent / span,
-            "uptime_seconds": now - self._started,
-            "errors": float(failed),
-            "error_rate": 100.0 * failed / taken if taken else 0.0,
-            "retries": float(self._sum(counts, "retried")),
-            "late": float(self._sum(counts, "late")),
-            "dead_letters": float(self._sum(counts, "dead_letters")),
-            "dropped": 0.0,
-            "batches": float(self.batches),
-        }
-        for step, numbers in counts.items():
-            found |= {f"steps.{step}.{what}": float(number) for what, number in numbers.items()}
-        return found | self._of_spark(progress)
-
-    def _sum(self, counts: Mapping[str, Mapping[str, int]], what: str) -> int:
-        return sum(numbers.get(what, 0) for numbers in counts.values())
-
-    def _of_spark(self, progress: Any) -> dict[str, float]:
-        """Durations, state, the watermark: of the last batch that Spark tells of."""
-        found = dict.fromkeys(
-            ("queue_depth", "watermark_lag_seconds", "state_rows", "state_bytes", "live"), 0.0
-        )
-        if progress is not None:
-            if progress["batchId"] != self._last_batch:
-                self._last_batch = progress["batchId"]
-                self._durations.append(float(progress["batchDuration"]))
-            state = progress["stateOperators"]
-            found["state_rows"] = float(sum(each["numRowsTotal"] for each in state))
-            found["state_bytes"] = float(sum(each["memoryUsedBytes"] for each in state))
-            found["live"] = float(progress["numInputRows"] == 0)
-            found["watermark_lag_seconds"] = _lag(dict(progress["eventTime"]).get("watermark"))
-        ordered = sorted(self._durations)
-        for percent in _PERCENTILES:
-            at = min(len(ordered) - 1, len(ordered) * percent // 100)
-            found[f"latency_p{percent}_ms"] = ordered[at] if ordered else 0.0
-        return found
+    def _lag(self) -> float:
+        """How far the watermark is behind the clock, in seconds; 0, where there is none."""
+        if self._watermark is None:
+            return 0.0
+        try:
+            shown = datetime.fromisoformat(self._watermark)
+        except ValueError:  # the end of all input: a year with more than four digits
+            return 0.0
+        ms = int(shown.timestamp() * 1_000)
+        reached = flow.from_watermark(ms)
+        if reached is None or reached == FOREVER:
+            return 0.0
+        if self.told is not None and self.told.clock is not None:
+            reached = self.told.clock.time_of(ms * 1_000)
+        return max(0.0, datetime.now(UTC).timestamp() - reached / 1e6)
 
 
-def _lag(watermark: str | None) -> float:
-    """How far the watermark is behind the clock, in seconds; 0, where there is none."""
-    if watermark is None:
-        return 0.0
+def _observed(progress: Any, told: Observed, late_in: Late) -> dict[str, dict[str, int]]:
+    """What a query without Python does not tell with its rows."""
+    found: dict[str, dict[str, int]] = {}
+    if told.late_at is not None:
+        found[told.late_at] = {"late": late_in(progress)}
+    for name, (step, what) in told.names.items():
+        row = progress["observedMetrics"].get(name)
+        if row is not None:
+            found.setdefault(step, {})[what] = row[what]
+    if told.all_of is not None:
+        all_of = found.setdefault(told.all_of, {})
+        all_of["taken"] = progress["numInputRows"] - all_of.get("failed", 0)
+    return found
+
+
+def _offset(told: str | None) -> dict[str, int]:
+    """An offset of a source of ours, or of files; empty, where there is none or it is not such a one."""
     try:
-        shown = datetime.fromisoformat(watermark)
-    except ValueError:  # the end of all input: a year with more than four digits
-        return 0.0
-    reached = flow.from_watermark(int(shown.timestamp() * 1_000))
-    return 0.0 if reached is None else max(0.0, datetime.now(UTC).timestamp() - reached / 1e6)
+        found = json.loads(told or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

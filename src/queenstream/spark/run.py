@@ -19,9 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from queenstream.batches import Batch
-from queenstream.connectors import Context, reader_for, writer_for
+from queenstream.connectors import Context, Reader, reader_for, writer_for
+from queenstream.connectors.reporting import reporter_for
 from queenstream.errors import ConfigError, RunFailed
 from queenstream.pipeline.endpoints import Queue, Stream
+from queenstream.pipeline.metrics import prometheus_text, serve_prometheus
 from queenstream.pipeline.nodes import Read
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
@@ -30,18 +32,12 @@ from queenstream.schemas.types import Struct
 from queenstream.spark import session
 from queenstream.spark.compile import Compiler, check
 from queenstream.spark.expressions import spark_type
+from queenstream.spark.failures import cause_of
 from queenstream.spark.homes import home_for
-from queenstream.spark.metrics import Meter
-from queenstream.spark.native import (
-    Native,
-    arrow_type,
-    native,
-    records_of,
-    source_columns,
-    without_partition,
-    write_directly,
-    writes_directly,
-)
+from queenstream.spark.lateness import LateRecords
+from queenstream.spark.metrics import RunMeter
+from queenstream.spark.native import Native, arrow_type, clock_of, native, source_columns
+from queenstream.spark.restarts import Restarts
 from queenstream.spark.sinks import Deliverer, Events, Told, sinks_of, told_by
 from queenstream.spark.sources import (
     FED,
@@ -61,8 +57,6 @@ __all__ = ["SparkRun", "start"]
 log = logging.getLogger("queenstream.spark")
 
 _FILES_AHEAD = 16  # how many batches may be fed that the query has not taken
-_STARVED = "Python worker failed to connect back"  # Spark gives it ten seconds: not enough on a busy machine
-_RESTARTS = 3
 _GENTLE_SECONDS = 30.0  # how long a stop waits for the batch under way
 _FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
@@ -73,15 +67,13 @@ Fed = Mapping[str, Sequence[Batch]]
 def start(plan: Plan, options: RunOptions) -> SparkRun:
     """Start a plan in the background. What Spark cannot do is said here, before anything runs."""
     check(plan)
-    if options.from_checkpoint is not None:
-        raise ConfigError(
-            "Spark goes on from its last batch; leave from_checkpoint out, or run with engine='local'"
-        )
+    if options.from_checkpoint is not None and options.checkpoint is None:
+        raise ConfigError("from_checkpoint needs to know where it is; add checkpoint='folder'")
     for read in plan.sources:
         if is_fed(read.source):
-            reader_for(read.source, Context(plan.name, read.name, options.url))
+            reader_for(read.source, Context(plan.name, read.name, options.url, token=options.token))
     for name, sink in sinks_of(plan).items():
-        writer_for(sink, Context(plan.name, name, options.url))
+        writer_for(sink, Context(plan.name, name, options.url, token=options.token))
     run = SparkRun(plan, options)
     run.start()
     return run
@@ -99,28 +91,38 @@ class SparkRun:
         self._end = end
         self._once = options.until == "caught_up" or plan.bounded or batches is not None
         self._events = Events(plan.name)
-        self._meter = Meter([read.name for read in plan.sources])
+        self._meter = RunMeter(plan)
         self._feeds: dict[str, Feed] = {}
+        self._readers: dict[str, Reader] = {}  # those that feed now
         self._stopping = threading.Event()
         self._feeding: list[threading.Thread] = []
         self._error: BaseException | None = None
         self._finished = threading.Lock()
         self._over = False
-        self._restarts = 0
+        self._live = False
+        self._restarts = Restarts()
         self._rows: DataFrame
-        self._query: StreamingQuery
+        self._query: StreamingQuery | None = None
+        self._reporter = reporter_for(plan, "spark", options, self.get_stats, self._failure)
 
     def start(self) -> None:
         """Begin; ``start(plan, options)`` does."""
         try:
             spark = session(self.plan.name, self._options.master)
             self._is_native = native(self.plan, spark)
-            self._home = home_for(spark, self.plan, self._options.checkpoint, native=self._is_native)
+            self._home = home_for(
+                spark,
+                self.plan,
+                self._options.checkpoint,
+                self._options.from_checkpoint,
+                native=self._is_native,
+                clock=clock_of(self.plan) if self._is_native else None,
+            )
         except BaseException:
             self._events.close()
             raise
         self._deliverer = Deliverer(
-            self.plan, self._options.url, self._home.generation, self._home.outbox, self._events
+            self.plan, self._options, self._home.generation, self._home.outbox, self._events
         )
         try:
             self._deliverer.open()
@@ -130,6 +132,8 @@ class SparkRun:
         except BaseException:
             self._close()
             raise
+        if self._reporter is not None:
+            self._reporter.start()
         if not self._once:
             self._feed_live()
 
@@ -151,28 +155,63 @@ class SparkRun:
     def stop(self) -> None:
         """Let the batch under way come to its end, and end."""
         self._stopping.set()
+        query = self._running()
         end = time.monotonic() + _GENTLE_SECONDS
-        while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < end:
+        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < end:
             time.sleep(0.05)
-        self._query.stop()
+        query.stop()
+        if self._reporter is not None:
+            self._reporter.end(self._error)
 
     def get_stats(self) -> dict[str, float]:
-        """Its figures; those of a step are ``steps.<name>.taken``, ``failed`` and ``late``."""
-        if self._is_native:
-            self._meter.observe(self._query.recentProgress, self._native.observed)
-        return self._meter.stats(self._query.lastProgress)
+        """Its figures; those of a step are ``steps.<name>.taken``, ``given``, ``failed`` and ``late``."""
+        query = self._running()
+        self._meter.progress(query.lastProgress)
+        behind = sum(into.behind(self._meter.files_taken(into.folder)) for into in self._feeds.values())
+        unread = sum(reader.lag() or 0.0 for reader in list(self._readers.values()))
+        return self._meter.stats(live=self._is_live(query), fed_behind=behind + unread)
+
+    def metrics(self) -> bytes:
+        """The same as text for Prometheus."""
+        return prometheus_text(self.plan.name, self.get_stats)
+
+    def serve_metrics(self, port: int = 0, host: str = "127.0.0.1") -> int:
+        """Serve them over HTTP while the process lives; gives the port, which is a free one for 0."""
+        return serve_prometheus(self.plan.name, self.get_stats, port, host)
 
     def explain(self) -> str:
         """The physical plan of the last batch, as Spark writes it."""
-        return str(self._query._jsq.explainInternal(False))
+        return str(self._running()._jsq.explainInternal(False))
+
+    def _running(self) -> StreamingQuery:
+        if self._query is None:
+            raise RuntimeError(f"{self.plan.name} has not begun; call start()")
+        return self._query
+
+    def _failure(self) -> BaseException | None:
+        return self._error or self._running().exception()
+
+    def _is_live(self, query: StreamingQuery) -> bool:
+        """Whether it has caught up once: it waits for more, or had an end and has come there."""
+        if not self._live:
+            if query.isActive:
+                now = query.status
+                self._live = not now["isDataAvailable"] and now["message"].startswith("Waiting")
+            else:
+                self._live = self._failure() is None
+        return self._live
 
     # How it is put together
 
     def _compiled(self, spark: SparkSession) -> DataFrame:
         sources = {read.name: self._source(spark, read) for read in self.plan.sources}
         if self._is_native:
-            [source] = sources.values()
-            self._native = Native(self.plan, source)
+            self._native = Native(self.plan, sources)
+            self._meter.told = self._native.observed
+            clock = self._native.clock
+            if clock is not None:
+                where = (spark, self._feeds, self._options)
+                self._meter.late_in = LateRecords(self.plan, *where, clock)
             return self._native.rows
         return Compiler(self.plan, self._decoders()).compile(sources)
 
@@ -195,17 +234,23 @@ class SparkRun:
             into.write(Batch([]), end=True)
 
     def _feed(self, read: Read, into: Feed, before: int) -> None:
-        reader = reader_for(read.source, Context(self.plan.name, read.name, self._options.url))
+        told = self._options
+        context = Context(self.plan.name, read.name, told.url, token=told.token)
+        reader = reader_for(read.source, context)
         ahead = None if self._once else _FILES_AHEAD
-        self._events.run(
-            feed(
-                reader,
-                into,
-                until_quiet=self._once,
-                stopping=self._stopping.is_set,
-                may_read=lambda: ahead is None or into.written - before - self._meter.batches < ahead,
+        self._readers[read.name] = reader
+        try:
+            self._events.run(
+                feed(
+                    reader,
+                    into,
+                    until_quiet=self._once,
+                    stopping=self._stopping.is_set,
+                    may_read=lambda: ahead is None or into.written - before - self._meter.batches < ahead,
+                )
             )
-        )
+        finally:
+            del self._readers[read.name]
 
     def _feed_live(self) -> None:
         """Feed beside the query, each source in a thread of its own."""
@@ -215,7 +260,7 @@ class SparkRun:
                 self._feed(read, into, before)
             except BaseException as error:  # noqa: BLE001 - wait() raises it
                 self._error = error
-                self._query.stop()
+                self._running().stop()
 
         for read in self.plan.sources:
             if read.name in self._feeds:
@@ -236,7 +281,7 @@ class SparkRun:
             return read_fed(spark, self._home.feed(read.name), columns)
         assert isinstance(read.source, Queue | Stream)
         payload = "STRING" if typed is None else spark_type(Struct(typed.fields))
-        return read_broker(spark, read.source, self.plan.name, self._options.url, payload)
+        return read_broker(spark, read.source, self.plan.name, self._options, payload)
 
     def _decoders(self) -> dict[str, Decoder]:
         return {read.name: self._decoder(number, read) for number, read in enumerate(self.plan.sources)}
@@ -253,7 +298,7 @@ class SparkRun:
     def _begin(self, spark: SparkSession, rows: DataFrame) -> StreamingQuery:
         writer = (
             rows.writeStream.foreachBatch(self._batch)
-            .outputMode("append")
+            .outputMode(self._native.output_mode if self._is_native else "append")
             .queryName(self._home.query_name(self.plan.name))
         )
         writer = writer.option("checkpointLocation", self._home.spark)
@@ -285,47 +330,43 @@ class SparkRun:
     def _batch(self, rows: DataFrame, batch_id: int) -> None:
         """A batch is computed here, and written."""
         try:
+            if self._query is not None:  # it may begin before we know it
+                self._meter.progress(self._query.lastProgress)
             told = self._told(rows, batch_id)
             self._deliverer.deliver(batch_id, told.outbox)
-            self._meter.count(told.counts, self._deliverer.counts)
+            self._meter.count(batch_id, told.counts, self._deliverer.counts)
         except BaseException as error:
             self._error = error
             raise
 
     def _told(self, rows: DataFrame, batch_id: int) -> Told:
-        return self._told_natively(rows, batch_id) if self._is_native else told_by(self.plan, rows.toArrow())
-
-    def _told_natively(self, rows: DataFrame, batch_id: int) -> Told:
-        """What the driver has to write of a batch; queues are written by the tasks, if they can."""
-        outputs = self._native.outputs(rows.persist())
-        told = Told()
-        for write in self.plan.sinks:
-            found, schema = outputs[write.name]
-            if writes_directly(write, schema):
-                assert isinstance(write.sink, Queue)
-                write_directly(found, write.sink, f"{self._home.generation} {write.name}", batch_id)
-                found = without_partition(found, write.sink)
-            told.outbox[write.name] = records_of(found, schema)
-        rows.unpersist()
-        return told
+        if self._is_native:
+            return self._native.told(rows, batch_id, self._home.generation)
+        return told_by(self.plan, rows.toArrow())
 
     def _await(self, timeout: float | None) -> bool:
         try:
             if timeout is None:
-                self._query.awaitTermination()
+                self._running().awaitTermination()
                 return True
-            return bool(self._query.awaitTermination(timeout))  # type: ignore[arg-type]
+            return bool(self._running().awaitTermination(timeout))  # type: ignore[arg-type]
         except StreamingQueryException as error:
-            if self._error is None and _STARVED in str(error) and self._restarts < _RESTARTS:
-                self._restarts += 1
-                log.warning("%s goes on from its last batch: %s", self.plan.name, _STARVED)
+            told = cause_of(str(error))
+            if self._may_go_on(error):
+                log.warning("%s goes on from its last batch: %s", self.plan.name, told)
+                self._stopping.wait(self._restarts.pause_seconds)
+                self._error = None
                 self._query = self._begin(self._rows.sparkSession, self._rows)
                 return self._await(timeout)
             if self._error is None:
-                told = str(error).partition("\n")[0]
                 self._error = RunFailed(f"{self.plan.name} failed: {told}; the session's log has the rest")
                 self._error.__cause__ = error
             return True
+
+    def _may_go_on(self, error: StreamingQueryException) -> bool:
+        if self._stopping.is_set() or isinstance(self._error, RunFailed):
+            return False
+        return self._restarts.allows(f"{error} {self._error}", self._meter.batches)
 
     def _finish(self) -> None:
         with self._finished:
@@ -335,6 +376,9 @@ class SparkRun:
             self._stopping.set()
             for thread in self._feeding:
                 thread.join()
+            self._meter.progress(self._running().lastProgress)  # while what it tells of is still there
+            if self._reporter is not None:
+                self._reporter.end(self._error)
             self._close()
 
     def _close(self) -> None:
@@ -346,12 +390,15 @@ class SparkRun:
 class Settings:
     """Settings of the session that a query takes with it when it starts, and that nobody else is to have."""
 
+    _one_at_a_time = threading.RLock()
+
     def __init__(self, spark: SparkSession, wanted: Mapping[str, str]) -> None:
         self._spark = spark
         self._wanted = wanted
         self._before: dict[str, str | None] = {}
 
     def __enter__(self) -> None:
+        self._one_at_a_time.acquire()
         for name, value in self._wanted.items():
             self._before[name] = self._spark.conf.get(name, None)
             self._spark.conf.set(name, value)
@@ -362,3 +409,4 @@ class Settings:
                 self._spark.conf.unset(name)
             else:
                 self._spark.conf.set(name, value)
+        self._one_at_a_time.release()

@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 import queenstream
@@ -30,12 +31,12 @@ _EVERYWHERE = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.ui.showConsoleProgress": "false",
     # A plan shows the options of its sources: not these.
     "spark.sql.redaction.options.regex": "(?i)url|^pg$|token|password|secret",
 }
 _LOCAL = {
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.python.daemon.module": "queenstream.spark.daemon",  # its workers have Arrow and our steps loaded
@@ -58,6 +59,8 @@ logger.state.name = org.apache.spark.sql.execution.python.streaming
 logger.state.level = error
 """
 _GIB = 1 << 30
+_TRIES = 4  # of a task; Spark's own number for clusters
+_LOCAL_MASTER = re.compile(r"local(\[(?P<cores>\d+|\*)(,\s*(?P<tries>\d+))?\])?$")
 
 
 def session(
@@ -68,40 +71,82 @@ def session(
 ) -> SparkSession:
     """The running session, or a new one, with ``format("queen")`` registered.
 
-    ``master`` is ``local[*]`` unless given (or ``spark.master`` in ``conf``). ``checkpoint`` is the folder in
-    which queries without one of their own keep theirs. ``conf`` goes over every setting here.
+    ``master`` is ``local[*]`` unless given (or ``spark.master`` in ``conf``, or ``spark-submit --master``).
+    ``checkpoint`` is the folder in which queries without one of their own keep theirs. ``conf`` goes over
+    every setting here.
 
     >>> spark = session("orders", conf={"spark.ui.enabled": "true"})  # doctest: +SKIP
     >>> spark.readStream.format("queen").option("queue", "orders").load()  # doctest: +SKIP
     DataFrame[data: variant, id: bigint, partition: string, …]
     """
     given = dict(conf or {})
-    chosen = master or given.get("spark.master") or "local[*]"
+    configured = given.pop("spark.master", None)
     running = SparkSession.getActiveSession()
-    if running is not None and (master or "spark.master" in given) and running.sparkContext.master != chosen:
+    asked = master or configured
+    chosen = _retrying(asked or _submitted() or "local[*]")
+    if running is not None and asked and _retrying(str(running.sparkContext.master)) != chosen:
         raise ConfigError(
             f"a session on {running.sparkContext.master} runs in this process; stop it before one on {chosen}"
         )
-    local = chosen.startswith("local")
+    local = _LOCAL_MASTER.match(chosen) is not None
     settings = {**_EVERYWHERE, **(_LOCAL if local else {})}
     if checkpoint is not None:
         settings["spark.sql.streaming.checkpointLocation"] = os.fspath(checkpoint)
     if running is None:
         given["spark.driver.extraJavaOptions"] = _prepare_java(name, given)
-        if local:
+        if chosen.startswith("local"):  # local-cluster, too
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise any python3 on the path
+        if local:
             settings["spark.driver.memory"] = _driver_memory()
             settings["spark.sql.warehouse.dir"] = str(_folder() / "warehouse")
     builder = SparkSession.builder.appName(name).master(chosen)
     for key, value in {**settings, **given}.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    spark = builder.getOrCreate() if local or running is not None else _with_package(builder)
     if "spark.sql.shuffle.partitions" not in given:
         # A shuffle of small batches costs by the partition; a stateful query keeps the number it began with.
         spark.conf.set("spark.sql.shuffle.partitions", str(max(2, spark.sparkContext.defaultParallelism)))
-    if not local and running is None:
-        spark.sparkContext.addPyFile(str(package(_folder())))
     register(spark)
+    return spark
+
+
+def _retrying(master: str) -> str:
+    """A master of this machine that runs a failed task again, as any cluster does; by itself it would not.
+
+    >>> _retrying("local[2]"), _retrying("spark://head:7077")
+    ('local[2,4]', 'spark://head:7077')
+    """
+    found = _LOCAL_MASTER.match(master)
+    if found is None or found["tries"] is not None:
+        return master
+    return f"local[{found['cores'] or 1},{_TRIES}]"
+
+
+def _submitted() -> str | None:
+    """The master that ``spark-submit`` was told, if that has started this process."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return None
+    SparkContext._ensure_initialized()
+    return SparkConf().get("spark.master", None)
+
+
+def _with_package(builder: SparkSession.Builder) -> SparkSession:
+    """A session whose Python processes have our package, wherever they are, installed there or not.
+
+    Executors get it with their tasks. The processes here in which Spark asks a data source run the executors'
+    Python, too, and find it by the path that the JVM hands on to them.
+    """
+    packed = str(package(_folder()))
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = packed if not before else f"{packed}{os.pathsep}{before}"
+    try:
+        spark = builder.getOrCreate()
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+    spark.sparkContext.addPyFile(packed)
     return spark
 
 

@@ -22,13 +22,15 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from queenstream.connectors import Context, Writer, writer_for
+from queenstream.connectors.letters import make_queues
 from queenstream.errors import StepFailed
 from queenstream.pipeline.endpoints import Sink
-from queenstream.pipeline.failing import letter
+from queenstream.pipeline.failing import Along, letter
 from queenstream.pipeline.nodes import Write
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.policies import DeadLetters
 from queenstream.pipeline.records import short
+from queenstream.pipeline.running import RunOptions
 from queenstream.spark import flow
 from queenstream.spark.records import unpacked
 
@@ -93,6 +95,7 @@ def told_by(plan: Plan, table: pa.Table) -> Told:
             told.outbox.setdefault(_letters_name(then.sink), []).append(record)
         else:
             told.outbox.setdefault(node, []).append(record)
+    _add(told.counts, {each.name: {"taken": len(told.outbox.get(each.name, ()))} for each in plan.sinks})
     return told
 
 
@@ -113,21 +116,24 @@ class Deliverer:
     """The writers of a run. ``generation`` tells its batches from those of other runs."""
 
     def __init__(
-        self, plan: Plan, url: str | None, generation: str, folder: Path | None, events: Events
+        self, plan: Plan, told: RunOptions, generation: str, folder: Path | None, events: Events
     ) -> None:
         self._plan = plan
+        self._context = Context(plan.name, "dead letters", told.url, token=told.token)
         self._generation = generation
         self._folder = folder
         self._events = events
         self._writes: dict[str, Write] = {write.name: write for write in plan.sinks}
         self._writers: dict[str, Writer] = {
-            name: writer_for(sink, Context(plan.name, name, url)) for name, sink in sinks_of(plan).items()
+            name: writer_for(sink, Context(plan.name, name, told.url, token=told.token))
+            for name, sink in sinks_of(plan).items()
         }
         self._opened: list[Writer] = []
         self.counts: dict[str, dict[str, int]] = {}
 
     def open(self) -> None:
         """Connect to all sinks."""
+        self._events.run(make_queues(self._plan, self._context))
         for writer in self._writers.values():
             self._events.run(writer.open())
             self._opened.append(writer)
@@ -199,7 +205,7 @@ class Deliverer:
             ) from error
         if isinstance(then, DeadLetters):
             counts["dead_letters"] = counts.get("dead_letters", 0) + 1
-            told = letter(self._plan.name, write.name, row, error, attempts, datetime.now(UTC))
+            told = letter(self._plan.name, write.name, row, error, attempts, datetime.now(UTC), Along())
             letters.setdefault(_letters_name(then.sink), []).append(told)
 
 

@@ -14,21 +14,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from queenstream.batches import Batch
-from queenstream.connectors import Reader
 from queenstream.errors import ConfigError
 from queenstream.pipeline.endpoints import Queue, Source, Stream
+from queenstream.pipeline.running import RunOptions
 from queenstream.schemas import Schema
 from queenstream.spark.records import Item, packed, unpacked
 from queenstream.windows import to_us
+
+if TYPE_CHECKING:
+    from queenstream.connectors import Reader  # with all that it needs to connect: not in every worker
 
 RECORD, FAILURE, END = 0, 1, 2
 FED = "kind INT, seq LONG, time LONG, record BINARY"
@@ -37,6 +41,7 @@ BATCH_RECORDS = 10_000
 _ARROW = pa.schema([("kind", pa.int32()), ("seq", pa.int64()), ("time", pa.int64()), ("record", pa.binary())])
 _RECORD_AT = 3
 _POSITIONS = b"queenstream.positions"
+_TEXT = "STRING"
 _SOURCE_BITS = 48  # below the source's number in ``seq`` is the record's
 
 
@@ -66,23 +71,47 @@ def is_fed(source: Source[Any]) -> bool:
 
 
 def read_broker(
-    spark: SparkSession, source: Queue | Stream, pipeline: str, url: str | None, payload: str = "STRING"
+    spark: SparkSession, source: Queue | Stream, pipeline: str, told: RunOptions, payload: str = _TEXT
 ) -> DataFrame:
     """The messages of a queue, or the windows of a stream, with payloads as text or as another type."""
     start = source.start.isoformat() if isinstance(source.start, datetime) else source.start
-    reader = (
-        spark.readStream.format("queen")
-        .option("queue" if isinstance(source, Queue) else "stream", source.name)
-        .option("group", source.group or pipeline)
-        .option("startingOffsets", start)
-        .option("schema", payload)
-    )
-    place = source.url or os.environ.get("QUEEN_PG") or url
+    wanted = {"group": source.group or pipeline, "startingOffsets": start, **_columns(source, payload)}
+    return _only_partition(source, spark.readStream.format("queen").options(**_place(source, told), **wanted))
+
+
+def batch_of_broker(
+    spark: SparkSession, source: Queue, told: RunOptions, after: int, upto: int, payload: str
+) -> DataFrame:
+    """The messages of a queue after one id, up to another: a batch that was read before."""
+    reader = spark.read.format("queen").options(**_place(source, told), **_columns(source, payload))
+    return _only_partition(source, reader).where((f.col("id") > after) & (f.col("id") <= upto))
+
+
+def _place(source: Queue | Stream, told: RunOptions) -> dict[str, str]:
+    """What is read, and where it is. The run's token is for the run's broker."""
+    found = {"queue" if isinstance(source, Queue) else "stream": source.name}
+    place = source.url or os.environ.get("QUEEN_PG") or told.url
+    if told.token is not None and source.url is None:
+        found["token"] = told.token
     if place is not None:
-        reader = reader.option("pg" if place.startswith("postgres") else "url", place)
+        found["pg" if place.startswith("postgres") else "url"] = place
+    return found
+
+
+def _columns(source: Queue | Stream, payload: str) -> dict[str, str]:
+    """What is wanted of a message. A typed payload fits the source's schema, or is null as a whole."""
+    wanted = {"schema": payload}
+    if isinstance(source, Queue) and not source.envelope:
+        wanted["columns"] = "data,id,partition,created_at"
+    if payload != _TEXT and source.columns is not None:
+        wanted["coerce"] = source.columns.to_ddl()
+    return wanted
+
+
+def _only_partition(source: Queue | Stream, reader: DataStreamReader | DataFrameReader) -> DataFrame:
     found = reader.load()
     if isinstance(source, Queue) and source.partition is not None:
-        found = found.where(f.col("partition") == source.partition)
+        return found.where(f.col("partition") == source.partition)
     return found
 
 
@@ -177,7 +206,9 @@ class Feed:
     """
 
     def __init__(self, folder: Path, record: pa.DataType | None = None) -> None:
-        self._folder = folder
+        self.folder = folder
+        self._rows: dict[int, int] = {}  # in files, by their number
+        self._last: tuple[Batch, int] | None = None  # of this run, and where it began
         self._typed = record is not None
         self._schema = _ARROW if record is None else _ARROW.set(_RECORD_AT, pa.field("record", record))
         folder.mkdir(parents=True, exist_ok=True)
@@ -204,6 +235,7 @@ class Feed:
             records += [packed(*failure) for failure in batch.failures] + [b""] * end
         times += [None] * (len(kinds) - len(times))
         first, self._seq = self._seq, self._seq + len(kinds)
+        self._last = (batch, first)
         told = {"positions": self.positions, "seq": self._seq, "ended": end}
         columns: Sequence[Any] = (kinds, list(range(first, self._seq)), times, records)
         table = pa.table(
@@ -212,13 +244,39 @@ class Feed:
         ).replace_schema_metadata({_POSITIONS: json.dumps(told).encode()})
         self._place(table)
 
+    def end(self, *, unread: bool) -> None:
+        """There is no more. ``unread``: the query has not begun, so the last batch of this run says it too.
+
+        A batch of its own would take as long as one with records.
+        """
+        if unread and self._last is not None:
+            batch, self._seq = self._last
+            self.written -= 1
+            self.write(batch, end=True)
+        else:
+            self.write(Batch([]), end=True)
+
+    def behind(self, taken: int) -> int:
+        """How many rows there are after the first ``taken`` files."""
+        return sum(self._rows_of(number) for number in range(taken, self.written))
+
+    def file(self, number: int) -> Path:
+        """The file of a batch: 0, 1, 2 …"""
+        return self.folder / f"{number:012}.parquet"
+
+    def _rows_of(self, number: int) -> int:
+        if number not in self._rows:  # of an earlier run
+            self._rows[number] = pq.read_metadata(self.file(number)).num_rows
+        return self._rows[number]
+
     def _place(self, table: pa.Table) -> None:
-        name = f"{self.written:012}.parquet"
-        hidden = self._folder / f".{name}"
+        file = self.file(self.written)
+        hidden = self.folder / f".{file.name}"
         pq.write_table(table, hidden)
         # Spark takes the oldest first: a second for each, from a day on which nothing else was written.
         os.utime(hidden, (self.written, self.written))
-        hidden.rename(self._folder / name)
+        hidden.rename(file)
+        self._rows[self.written] = table.num_rows
         self.written += 1
 
 
@@ -247,7 +305,7 @@ async def feed(
                 continue
             batch = await reader.read(BATCH_RECORDS, 0.2)
             if batch is None:
-                into.write(Batch([]), end=True)
+                into.end(unread=until_quiet)
                 break
             if not batch.empty:
                 into.write(batch, reader.changes())

@@ -16,9 +16,11 @@ from pyspark.sql.streaming.stateful_processor import (
 from pyspark.sql.types import StringType, StructField, StructType
 
 from queenstream.pipeline import nodes
+from queenstream.pipeline.failing import Along
+from queenstream.pipeline.letters import Doors
 from queenstream.spark import flow
 from queenstream.spark.failures import Ended, Guard, Troubles
-from queenstream.spark.graph import Graph, Step, grouping
+from queenstream.spark.graph import Graph, Step, Way, grouping
 from queenstream.spark.keyed.base import FOREVER, Held, Keyed, Turn
 from queenstream.spark.keyed.deduplicating import Deduplicating
 from queenstream.spark.keyed.joining import Joining
@@ -60,12 +62,44 @@ class Entry:
         passage = Passage()
         troubles.count(self._read, "taken", len(decoded.items))
         for record, error in decoded.failures:
-            router.guard(self._read).give_up(record, error)
+            router.guard(self._read).give_up(record, error, Along())
         if self._graph[self._read].is_clock:
             passage.saw([item.time for item in decoded.items if item.time is not None])
         router.after(self._read, decoded.items, passage)
         if decoded.ended:
             passage.highest = FOREVER
+        return passage
+
+
+class ReplayEntry(Entry):
+    """The same for dead letters that come back: each record goes on where it had failed."""
+
+    def __init__(self, graph: Graph, pipeline: str, read: str, decoder: Decoder, doors: Doors) -> None:
+        super().__init__(graph, pipeline, read, decoder)
+        self._doors = doors
+
+    def _through(self, batch: pa.RecordBatch, router: Router, troubles: Troubles) -> Passage:
+        decoded = self._decoder.decode(batch)
+        troubles.count(self._read, "taken", len(decoded.items))
+        for record, error in decoded.failures:
+            router.guard(self._read).give_up(record, error, None)
+        entrants: dict[Way, list[Item]] = {}
+        for item in decoded.items:
+            try:
+                entrant = self._doors.open(item.record)
+            except Exception as error:  # noqa: BLE001 - whatever somebody has put there
+                router.guard(self._read).give_up(item.record, error, None)
+                continue
+            if entrant is None:
+                continue
+            went = entrant.along
+            if entrant.error is not None:
+                router.guard(entrant.step).give_up(entrant.record, entrant.error, went)
+            else:
+                entering = Item(entrant.record, went.time, went.key, item.seq)
+                entrants.setdefault(Way(entrant.step, went.port), []).append(entering)
+        passage = Passage()
+        router.enter(entrants, passage)
         return passage
 
 
@@ -88,7 +122,8 @@ class Stage(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:  # noqa: N802, N803
         """The records of one key."""
         step = self._graph.get(key[0])
-        if step is None or not step.has_state or step.depth != self._depth:
+        # Without a group it is for the driver: the dead letter of a record that had no key.
+        if step is None or not key[1] or not step.has_state or step.depth != self._depth:
             for row in rows:
                 yield _Out(*(row[name] for name in flow.NAMES))
             return
@@ -161,9 +196,14 @@ class Stage(StatefulProcessor):
 
     def _take(self, keyed: Keyed[Any], held: Held, items: list[tuple[int, Item]], turn: Turn) -> None:
         """Input by input, as the local engine does."""
+        guard = self._router.guard(keyed.node.name)
         for port in sorted({port for port, _ in items}):
             turn.port = port
-            keyed.take(held, [item for at, item in items if at == port], turn)
+            taken = [item for at, item in items if at == port]
+            for part in [[item] for item in taken] if isinstance(keyed.node, nodes.Stateful) else [taken]:
+                guard.serves = (part, port)
+                keyed.take(held, part, turn)
+        guard.serves = ((), 0)
 
     def _save(self, step: Step, state: dict[str, Any], before: int | None, *, ended: bool) -> None:
         """Keep what there is to keep, and be called when some of it is due; ``before``: the timer so far."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from queenstream import durations, paths
 from queenstream.pipeline import nodes
@@ -14,8 +14,8 @@ from queenstream.pipeline.expressions import Expr
 from queenstream.pipeline.failing import GONE
 from queenstream.pipeline.keys import key_text
 from queenstream.pipeline.records import as_row, copied, event_time, hashable
-from queenstream.spark.failures import Guard, Troubles
-from queenstream.spark.graph import Graph, Step, grouping
+from queenstream.spark.failures import Guard, Troubles, along
+from queenstream.spark.graph import Graph, Step, Way, grouping
 from queenstream.spark.records import Item
 
 
@@ -43,6 +43,10 @@ class Passage:
             self.highest = top if self.highest is None else max(self.highest, top)
 
 
+Waiting: TypeAlias = dict[str, list[tuple[int, list[Item]]]]
+"""What has arrived at steps that were not called yet, with the number of the input."""
+
+
 class Router:
     """Takes items at a step, and gives what comes out at the next steps with state and at the sinks."""
 
@@ -59,15 +63,42 @@ class Router:
 
     def after(self, name: str, items: list[Item], passage: Passage) -> None:
         """Let through what a step has given."""
-        waiting: dict[str, list[tuple[int, list[Item]]]] = {}
-        self._hand_on(self._graph[name], items, waiting, passage)
+        waiting: Waiting = {}
+        step = self._graph[name]
+        if not step.has_state:
+            self._count(step, given=len(items))
+        self._hand_on(step.ways, items, waiting, passage)
+        self._let_through(waiting, passage)
+
+    def enter(self, entrants: Mapping[Way, list[Item]], passage: Passage) -> None:
+        """Let in again what steps had failed on, each where it was. It shows nobody how far time has come."""
+        waiting: Waiting = {}
+        inside = Passage()
+        for way, items in entrants.items():
+            step = self._graph[way.to]
+            if type(step.node) is nodes.Node and step.ways:  # a source: nothing is to be done there
+                self._hand_on(step.ways, items, waiting, inside)
+            else:
+                self._hand_on((way,), items, waiting, inside)
+        self._let_through(waiting, inside)
+        passage.routed += inside.routed
+
+    def _count(self, step: Step, **numbers: int) -> None:
+        """Where records are many to a piece of work; behind a step with state each key is a piece."""
+        if step.depth == step.has_state:
+            for what, number in numbers.items():
+                self._troubles.count(step.name, what, number)
+
+    def _let_through(self, waiting: Waiting, passage: Passage) -> None:
         for step in self._graph.values():  # in the plan's order, so all inputs of a step come before it
             arrived = waiting.pop(step.name, None)
             if arrived is None:
                 continue
             arrived.sort(key=lambda pair: pair[0])
-            made = self._call(step)([item for _, part in arrived for item in part], passage)
-            self._hand_on(step, made, waiting, passage)
+            items = [item for _, part in arrived for item in part]
+            made = self._call(step)(items, passage)
+            self._count(step, taken=len(items), given=len(made))
+            self._hand_on(step.ways, made, waiting, passage)
 
     def late(self, step: Step, rows: list[Item], passage: Passage) -> None:
         """Let through what a step got too late."""
@@ -76,16 +107,17 @@ class Router:
 
     def _hand_on(
         self,
-        step: Step,
+        ways: Iterable[Way],
         items: list[Item],
-        waiting: dict[str, list[tuple[int, list[Item]]]],
+        waiting: Waiting,
         passage: Passage,
     ) -> None:
         if not items:
             return
-        for way in step.ways:
+        for way in ways:
             to = self._graph[way.to]
             if to.has_state:
+                self._count(to, taken=len(items))
                 passage.routed += self._grouped(to, way.port, items)
             elif type(to.node) is nodes.Node:  # a sink
                 passage.routed += [Routed(to.name, 0, "", item) for item in items]
@@ -102,7 +134,7 @@ class Router:
             try:
                 found.append(Routed(to.name, port, key_text(group_of(item)), item))
             except Exception as error:  # noqa: BLE001 - a value that is no key
-                self._guards[to.name].give_up(item.record, error)
+                self._guards[to.name].give_up(item.record, error, along(item, port))
         return found
 
     def _call(self, step: Step) -> Callable[[list[Item], Passage], list[Item]]:
@@ -120,7 +152,7 @@ def _filter(step: Step, guard: Guard) -> Call:
     holds = step.node.predicate.compile()
 
     def call(items: list[Item], passage: Passage) -> list[Item]:  # noqa: ARG001 - all have this form
-        flags = guard.each([item.record for item in items], holds)
+        flags = guard.each([item.record for item in items], holds, items)
         return [item for item, flag in zip(items, flags, strict=True) if flag is True]
 
     return call
@@ -136,7 +168,7 @@ def _project(step: Step, guard: Guard) -> Call:
         return {**as_row(record), **made} if keep else made
 
     def call(items: list[Item], passage: Passage) -> list[Item]:  # noqa: ARG001
-        return _with_records(items, guard.each([item.record for item in items], row))
+        return _with_records(items, guard.each([item.record for item in items], row, items))
 
     return call
 
@@ -146,7 +178,7 @@ def _event_time(step: Step, guard: Guard) -> Call:
     read = paths.getter(step.node.path)
 
     def call(items: list[Item], passage: Passage) -> list[Item]:
-        times = guard.each([item.record for item in items], lambda record: event_time(read(record)))
+        times = guard.each([item.record for item in items], lambda record: event_time(read(record)), items)
         made = [item._replace(time=time) for item, time in zip(items, times, strict=True) if time is not GONE]
         if step.is_clock:
             passage.saw([item.time for item in made if item.time is not None])
@@ -164,7 +196,7 @@ def _key_by(step: Step, guard: Guard) -> Call:
         return hashable(values[0] if len(values) == 1 else tuple(values))
 
     def call(items: list[Item], passage: Passage) -> list[Item]:  # noqa: ARG001
-        keys = guard.each([item.record for item in items], key)
+        keys = guard.each([item.record for item in items], key, items)
         return [item._replace(key=key) for item, key in zip(items, keys, strict=True) if key is not GONE]
 
     return call
@@ -206,9 +238,9 @@ class Applying:
         records = [copied(item.record) if self._shared else item.record for item in items]
         node = self._node
         if node.is_async or node.concurrency > 1 or self._timeout is not None:
-            results = asyncio.run(self._at_once(records))
+            results = asyncio.run(self._at_once(records, items))
         else:
-            results = self._guard.each(records, self._checked)
+            results = self._guard.each(records, self._checked, items)
         if node.mode == "filter":
             return [item for item, flag in zip(items, results, strict=True) if flag]
         if node.mode == "map":
@@ -223,7 +255,7 @@ class Applying:
     def _checked(self, record: Any) -> Any:
         return self._settle(self._node.function(record))
 
-    async def _at_once(self, records: list[Any]) -> list[Any]:
+    async def _at_once(self, records: list[Any], items: list[Item]) -> list[Any]:
         """Several calls under way, results in the order of the records."""
         results: list[Any] = [GONE] * len(records)
         todo = iter(enumerate(records))
@@ -237,7 +269,9 @@ class Applying:
                 try:
                     results[index] = await call(record)
                 except Exception as error:  # noqa: BLE001 - whatever a user's function raises
-                    results[index] = await self._guard.recover_later(record, error, call, asyncio.sleep)
+                    results[index] = await self._guard.recover_later(
+                        record, error, call, asyncio.sleep, along(items[index])
+                    )
 
         try:
             async with asyncio.TaskGroup() as tasks:

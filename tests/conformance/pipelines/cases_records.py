@@ -18,7 +18,18 @@ BOOK = Casebook()
 LETTER_TIMES = ("failed_at",)
 
 
-def letter(record: Any, error: str, kind: str, step: str, pipeline: str, attempts: int = 1) -> Row:
+def letter(
+    record: Any,
+    error: str,
+    kind: str,
+    step: str,
+    pipeline: str,
+    attempts: int = 1,
+    *,
+    time: datetime | None = None,
+    key: Any = None,
+    port: int | None = 0,
+) -> Row:
     return {
         "record": record,
         "error": error,
@@ -26,6 +37,9 @@ def letter(record: Any, error: str, kind: str, step: str, pipeline: str, attempt
         "step": step,
         "attempts": attempts,
         "pipeline": pipeline,
+        "time": time,
+        "key": key,
+        "input": port,
     }
 
 
@@ -225,7 +239,7 @@ def a_step_s_own_policy_comes_before_the_pipeline_s(io: Ends) -> Pipeline[Any]:
 
 @BOOK.case(
     one({"n": "1"}, {"n": "one"}),
-    {"out": [{"n": 1}], "failed": [{"record": {"n": "one"}, "step": "in", "attempts": 1, "pipeline": "p"}]},
+    {"out": [{"n": 1}], "failed": [letter({"n": "one"}, "", "", "in", "p")]},
     ignoring=(*LETTER_TIMES, "error", "error_type"),
 )
 def a_record_that_does_not_fit_the_schema_is_an_error_of_the_source(io: Ends) -> Pipeline[Any]:
@@ -248,9 +262,7 @@ def a_record_that_does_not_fit_the_schema_is_an_error_of_the_source(io: Ends) ->
     ),
     {
         "out": [{"window_start": at(1_000), "window_end": at(2_000), "n": 3}],
-        "failed": [
-            {"record": {"id": 4, "t": "yesterday"}, "step": "event_time", "attempts": 1, "pipeline": "p"}
-        ],
+        "failed": [letter({"id": 4, "t": "yesterday"}, "", "", "event_time", "p")],
     },
     end=True,
     ignoring=(*LETTER_TIMES, "error", "error_type"),

@@ -275,7 +275,7 @@ def half_done(user: str, record: Row, state: State) -> Row:
     batches_of([visit("ann", 0), visit("ann", 1, "bad")], [visit("ann", 2)]),
     {
         "out": [{"never": "seen"}, {"user": "ann", "n": 1}, {"never": "seen"}, {"user": "ann", "n": 2}],
-        "failed": [letter(visit("ann", 1, "bad"), "no", "RuntimeError", "half", "p")],
+        "failed": [letter(visit("ann", 1, "bad"), "no", "RuntimeError", "half", "p", time=at(1), key="ann")],
     },
     ignoring=("failed_at",),
 )

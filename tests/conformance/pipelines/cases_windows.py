@@ -497,6 +497,8 @@ def multiply(held: int, value: int) -> int:
                 "TypeError",
                 "aggregate",
                 "p",
+                time=at(5_000),
+                key="ann",
             )
         ],
     },

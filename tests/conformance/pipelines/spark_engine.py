@@ -38,15 +38,20 @@ class SparkEngine:
 
     def run(self, build: Build, batches: Batches, *, end: bool) -> Outcome:
         """Run a case."""
-        session("conformance", "local[2]", conf=CONF)
-        ends = Collected()
-        plan = build(ends).plan()
-        check(plan)
-        given = {read.name: [_batch(read, batch) for batch in batches] for read in plan.sources}
-        run = SparkRun(plan, RunOptions(master="local[2]"), given, end=end)
-        run.start()
-        run.wait()
-        return ends.outcome
+        return finished(build, batches, end=end)[1]
+
+
+def finished(build: Build, batches: Batches, *, end: bool) -> tuple[SparkRun, Outcome]:
+    """A run that is over, to be asked about it, and what its sinks hold."""
+    session("conformance", "local[2]", conf=CONF)
+    ends = Collected()
+    plan = build(ends).plan()
+    check(plan)
+    given = {read.name: [_batch(read, batch) for batch in batches] for read in plan.sources}
+    run = SparkRun(plan, RunOptions(master="local[2]"), given, end=end)
+    run.start()
+    run.wait()
+    return run, ends.outcome
 
 
 def _batch(read: Read, batch: Any) -> Any:

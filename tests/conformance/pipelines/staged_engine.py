@@ -17,12 +17,12 @@ from queenstream.connectors.fitting import fit, schema_of
 from queenstream.pipeline.nodes import Read
 from queenstream.pipeline.planning import Plan
 from queenstream.spark import flow
-from queenstream.spark.compile import check, clock_groups
+from queenstream.spark.compile import check, clock_groups, entry_for
 from queenstream.spark.graph import graph_of
 from queenstream.spark.records import Item
 from queenstream.spark.sinks import told_by
 from queenstream.spark.sources import Decoded
-from queenstream.spark.stages import Entry, Stage
+from queenstream.spark.stages import Stage
 from tests.conformance.pipelines.engines import Batches, Build, Idle, Outcome
 from tests.conformance.pipelines.spark_engine import Collected
 
@@ -73,9 +73,7 @@ class Query:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._graph = graph_of(plan)
-        self._entries = {
-            read.name: Entry(self._graph, plan.name, read.name, Prepared()) for read in plan.sources
-        }
+        self._entries = {read.name: entry_for(plan, self._graph, read, Prepared()) for read in plan.sources}
         self._groups = [{read.name for read in group} for group in clock_groups(plan)]
         self._highest: dict[int, int] = {}
         depths = range(1, 1 + max(step.depth for step in self._graph.values()))

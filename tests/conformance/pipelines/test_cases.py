@@ -11,12 +11,19 @@ import pytest
 from queenstream.errors import StepFailed
 from queenstream.pipeline import nodes
 from queenstream.pipeline.nodes import Node
-from tests.conformance.pipelines import cases_records, cases_state, cases_windows
+from tests.conformance.pipelines import (
+    cases_analytics,
+    cases_letters,
+    cases_records,
+    cases_state,
+    cases_windows,
+)
 from tests.conformance.pipelines.casebook import Case
 from tests.conformance.pipelines.engines import Engine, LocalEngine, Replaced, Row, multiset, plain
 from tests.conformance.pipelines.spark_engine import SparkEngine
 
-CASES = cases_records.BOOK.cases | cases_windows.BOOK.cases | cases_state.BOOK.cases
+BOOKS = (cases_records.BOOK, cases_windows.BOOK, cases_state.BOOK, cases_letters.BOOK, cases_analytics.BOOK)
+CASES = {name: case for book in BOOKS for name, case in book.cases.items()}
 
 ENGINES: dict[str, Engine] = {
     "local": LocalEngine(),
@@ -72,6 +79,9 @@ def test_a_step_may_also_end_the_pipeline() -> None:
 NOT_HERE = {
     ("read", "source"): "each source has tests of its own",
     ("read", "backpressure"): "a matter of the run, not of rows",
+    ("replay", "source"): "each source has tests of its own",
+    ("replay", "backpressure"): "it always blocks",
+    ("replay", "idle_timeout"): "nobody waits for it",
     ("apply", "schema"): "says what is known of rows, and changes none",
     ("stateful", "schema"): "says what is known of rows, and changes none",
     ("write", "sink"): "each sink has tests of its own",

@@ -182,8 +182,8 @@ def test_a_run_goes_on_where_the_last_one_ended(spark: SparkSession, tmp_path: P
     lines(pages / "1.ndjson", [{"user": "a", "page": 1}, {"user": "b", "page": 2}, {"user": "a", "page": 3}])
     counting(pages, found.append).run(checkpoint=str(checkpoint), until="caught_up")
     assert sorted((row["user"], row["seen"]) for row in found) == [("a", 1), ("a", 2), ("b", 1)]
-    assert checkpoints.state(spark, checkpoint, "visits", "seen", "a")["values"] == {"seen": 2}
-    assert checkpoints.state(spark, checkpoint, "visits", "seen", "nobody") is None
+    assert checkpoints.state(spark, checkpoint, "visits", "seen", "a") == [["a", {"seen": 2}, {}, None]]
+    assert checkpoints.state(spark, checkpoint, "visits", "seen", "nobody") == []
 
     found.clear()
     lines(pages / "2.ndjson", [{"user": "a", "page": 4}])

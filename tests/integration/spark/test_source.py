@@ -92,6 +92,20 @@ def test_what_does_not_fit_the_schema_is_null(sql: Sql, queen: Queen) -> None:
     assert (pairs.data["s"], pairs.data["items"]) == ("x", '[{"k":1}]')
 
 
+def test_payloads_are_made_to_fit_as_in_a_pipeline_or_null_as_a_whole(sql: Sql, queen: Queen) -> None:
+    sql.push("q", [{"n": "7", "at": 1_500}, {"n": 1, "at": "noon"}, {"n": 2.5}, [], {"n": 3, "more": 1}])
+    found = queen.read(queue="q", schema="n INT, at TIMESTAMP", coerce="n int, at timestamp").orderBy("id")
+    assert [row.data and row.data.asDict() for row in found.collect()] == [
+        {"n": 7, "at": utc(1970, 1, 1, 0, 0, 1, 500_000)},
+        None,
+        None,
+        None,
+        {"n": 3, "at": None},
+    ]
+    with pytest.raises(ConfigError, match="the option coerce is for the messages of a queue"):
+        source_options({"stream": "s", "coerce": "n int"})
+
+
 def test_without_a_schema_the_payload_is_a_variant(sql: Sql, queen: Queen) -> None:
     """The same bytes that Spark's own ``parse_json`` makes, whatever the values."""
     long, wide = "x" * 300, {f"key{n:03}": n for n in range(300)}
@@ -272,7 +286,10 @@ def test_batches_are_as_large_as_they_may_be(sql: Sql) -> None:
     assert sum(sizes) == 1000
     assert max(sizes) <= 130
     assert len(sizes) <= 10
-    assert one.latestOffset({"id": 0}, ReadAllAvailable()) == offset == one.reportLatestOffset()
+    assert one.latestOffset({"id": 0}, ReadAllAvailable()) == offset
+    assert one.reportLatestOffset() == {**offset, "behind": 0}
+    one.latestOffset({"id": 0}, ReadMaxRows(130))
+    assert one.reportLatestOffset() == {**offset, "behind": 1000 - 130}
     # What others push elsewhere makes no batch here.
     sql.push("elsewhere", [1])
     assert one.latestOffset(offset, ReadAllAvailable()) == offset

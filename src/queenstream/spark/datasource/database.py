@@ -1,13 +1,18 @@
 """Connections to PostgreSQL by ADBC, which gives rows as Arrow batches.
 
 A Python worker of Spark runs many tasks one after the other; it keeps a connection between them.
+
+A server that is away for a while (a restart, a fail-over) does not end a query that has once reached it:
+planning waits and asks again, tasks wait for a connection. A task that had begun fails, and Spark runs it
+again.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import adbc_driver_manager as adbc
@@ -16,18 +21,28 @@ import numpy as np
 import pyarrow as pa
 from adbc_driver_postgresql import StatementOptions
 
-from queenstream.errors import ConfigError, DatabaseUnusable, NotFound, QueueFull
+from queenstream.errors import ConfigError, DatabaseUnusable, NotFound, QueueFull, Unavailable
 from queenstream.spark.datasource import arrays
 from queenstream.spark.datasource.options import Place
 
 SCHEMA = 4  # the migration that Spark needs
+PATIENCE_SECONDS = 30.0  # with a server that is away
 BATCH_BYTES = 4 << 20  # an Arrow batch, about: large enough to be cheap, small enough to be on its way soon
+
+AGAIN = "the batch must run again"
+"""What an error says that another try can mend."""
 
 _SETTINGS = (
     "select set_config('application_name', 'queenstream-spark', false), set_config('jit', 'off', false), "
     "set_config('timezone', 'UTC', false), set_config('search_path', 'pg_catalog', false)"
 )
+_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 2.0
+# A server says FATAL for what is wrong for good, and for these, which pass.
+_PASSING = ("starting up", "shutting down", "recovery", "too many clients", "connection slots", "terminating")
+_LOST = ("08", "57P01", "57P02", "57P03")  # how the states begin that say so, too
+
 Value = int | str
+T = TypeVar("T")
 _idle: dict[str, Database] = {}
 
 
@@ -89,9 +104,12 @@ class Database:
 
 
 @contextlib.contextmanager
-def connected(url: str) -> Iterator[Database]:
-    """A connection that is kept for the next task, unless something went wrong."""
-    database = _take(url)
+def connected(url: str, *, patient: bool = False) -> Iterator[Database]:
+    """A connection that is kept for the next task, unless something went wrong.
+
+    ``patient``: a server that is away is waited for. What finds out whether an address is right is not.
+    """
+    database = _patiently(lambda: _take(url)) if patient else _take(url)
     try:
         yield database
     except BaseException:  # a reader may have stopped in the middle, too
@@ -101,23 +119,56 @@ def connected(url: str) -> Iterator[Database]:
         database.close()
 
 
+def asked(url: str, work: Callable[[Database], T]) -> T:
+    """What ``work`` gives; while the server is away, wait for it and begin again: it may be done twice.
+
+    >>> asked(url, lambda database: database.row("select 1"))  # doctest: +SKIP
+    (1,)
+    """
+
+    def once() -> T:
+        with connected(url) as database:
+            return work(database)
+
+    return _patiently(once)
+
+
+def _patiently(work: Callable[[], T]) -> T:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    pause = _PAUSE_SECONDS
+    while True:
+        try:
+            return work()
+        except Unavailable:
+            if time.monotonic() + pause > deadline:
+                raise
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+
 def _take(url: str) -> Database:
     kept = _idle.pop(url, None)
     if kept is not None:
         try:
             kept.rows("select 1")
-        except DatabaseUnusable:  # PostgreSQL was restarted meanwhile
+        except (DatabaseUnusable, Unavailable):  # PostgreSQL was restarted meanwhile
             kept.close()
         else:
             return kept
     try:
         return Database(url)
     except adbc.Error as error:
-        reason = str(error).strip().splitlines()[-1].rpartition("failed: ")[2]
-        raise DatabaseUnusable(
+        text = str(error)
+        reason = text.strip().partition("\n")[0].rpartition("failed: ")[2]
+        kind = Unavailable if "FATAL" not in text or _passes(text) else DatabaseUnusable
+        raise kind(
             f"Spark cannot reach PostgreSQL at {_where(url)}: {reason}; "
             "the driver and every executor need to: check host, port and user"
         ) from None
+
+
+def _passes(text: str) -> bool:
+    return any(each in text for each in _PASSING)
 
 
 def _column(value: Value) -> pa.Array:
@@ -161,21 +212,25 @@ def _failures() -> Iterator[None]:
     try:
         yield
     except adbc.Error as error:
-        raise _explained(str(error), error.sqlstate) from None
+        away = error.sqlstate is None and error.status_code == adbc.AdbcStatusCode.IO
+        raise _explained(str(error), error.sqlstate, away=away) from None
     except (pa.ArrowInvalid, OSError) as error:
-        raise _explained(str(error), None) from None
+        raise _explained(str(error), None, away=True) from None
 
 
-def _explained(text: str, state: str | None) -> Exception:
+def _explained(text: str, state: str | None, *, away: bool) -> Exception:
     """Ours for what our functions refuse; others lose the text of the query."""
-    reason = text.partition("\nQuery was:")[0].rpartition("ERROR:")[2].strip().partition("\n")[0]
+    told = text.partition("\nQuery was:")[0]
+    reason = told.rpartition("ERROR:")[2].rpartition("FATAL:")[2].strip().partition("\n")[0]
     match state:
         case "QS010":
-            return DatabaseUnusable(f"{reason} (did PostgreSQL crash?); the batch must run again")
+            return DatabaseUnusable(f"{reason} (did PostgreSQL crash?); {AGAIN}")
         case "QS011":
             return ConfigError(
                 f"{reason}; Spark writes to plain queues only: push through the broker, or name another"
             )
         case "QS012":
             return QueueFull(f"{reason}; nothing was stored. Consume, or raise maxSize.")
-    return DatabaseUnusable(f"PostgreSQL refused: {reason} ({state or 'the connection broke'}); see its log")
+    if away or (state is not None and state.startswith(_LOST)):
+        return Unavailable(f"the connection to PostgreSQL broke: {reason}; {AGAIN} when it is back")
+    return DatabaseUnusable(f"PostgreSQL refused: {reason} ({state}); see its log")

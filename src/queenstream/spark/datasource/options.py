@@ -24,7 +24,7 @@ DEFAULT_URL = "http://127.0.0.1:6632"
 _PLACE = ("url", "pg", "token")
 _READING = (
     "queue", "stream", "group", "startingOffsets", "maxRowsPerBatch", "numPartitions", "schema", "columns",
-    *_PLACE,
+    "coerce", *_PLACE,
 )  # fmt: skip
 _WRITING = ("queue", "partition", "partitionBy", "sink", "batchId", *_PLACE)
 # Spark's own, which it hands over with ours.
@@ -58,6 +58,7 @@ class SourceOptions:
     num_partitions: int | None
     payload: str  # the SQL type of ``data``
     columns: tuple[str, ...] | None
+    coerce: str | None  # a schema of ours, as DDL, that payloads are made to fit
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         raise ConfigError("give either the option queue or the option stream, not both")
     if not queue and not stream:
         raise ConfigError('what to read? Name it with .option("queue", …) or .option("stream", …)')
+    if stream and given.get("coerce"):
+        raise ConfigError("the option coerce is for the messages of a queue; leave it out for a stream")
     columns = given.get("columns")
     return SourceOptions(
         place=_place(given),
@@ -96,6 +99,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         num_partitions=_count(given, "numPartitions"),
         payload=payload_type(given.get("schema", "VARIANT")),
         columns=tuple(name.strip() for name in columns.split(",")) if columns else None,
+        coerce=given.get("coerce"),
     )
 
 

@@ -2,7 +2,8 @@
 
 Arrow's own JSON reader takes a whole batch at once, if every payload fits the schema; on a million payloads
 it took half the time of ``from_json`` in the JVM. If one does not fit, the batch is read payload by payload:
-what does not fit its type is null, as ``from_json`` has it.
+what does not fit its type is null, as ``from_json`` has it. With ``coerce`` it is made to fit a schema of
+ours, as the source of a pipeline does; and a payload that cannot be is null as a whole.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 from pyspark.sql import types as spark
 
-from queenstream.errors import ConfigError
+from queenstream.errors import ConfigError, PayloadInvalid
+from queenstream.schemas import Schema
 from queenstream.spark.datasource import arrays, variants
 
 Reader = Callable[[pa.Array], pa.Array]
@@ -30,19 +32,22 @@ _NOTHING, _NEW_LINE = arrays.texts([b"", b"\n"], pa.binary())
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def reader(kind: spark.DataType, arrow: pa.DataType) -> Reader:
-    """What turns a binary array of JSON texts into an array of ``arrow``.
+def reader(kind: spark.DataType, arrow: pa.DataType, coerce: str | None = None) -> Reader:
+    """What turns a binary array of JSON texts into an array of ``arrow``; ``coerce``: by these fields.
 
     >>> kind = spark.StructType([spark.StructField("n", spark.LongType())])
     >>> read = reader(kind, pa.struct([("n", pa.int64())]))
     >>> read(pa.array([b'{"n": 1}', b'{"n": "one"}', b"[]"])).to_pylist()
     [{'n': 1}, {'n': None}, None]
+    >>> coerced = reader(kind, pa.struct([("n", pa.int64())]), "n bigint")
+    >>> coerced(pa.array([b'{"n": "1"}', b'{"n": "one"}', b"[]"])).to_pylist()
+    [{'n': 1}, None, None]
     """
     if isinstance(kind, spark.StringType):
         return lambda texts: texts.cast(pa.string())
     if isinstance(kind, spark.VariantType):
         return lambda texts: _variants(texts, arrow)
-    convert = _converter(kind)
+    convert = _converter(kind) if coerce is None else _coercer(Schema.of(coerce))
 
     def one_by_one(texts: pa.Array) -> pa.Array:
         decode = msgspec.json.decode
@@ -119,6 +124,16 @@ def _plain(kind: pa.DataType) -> pa.DataType | None:
 
 
 # Payload by payload
+
+
+def _coercer(schema: Schema) -> Convert:
+    def convert(value: Any) -> dict[str, Any] | None:
+        try:
+            return schema.coerce(value)
+        except PayloadInvalid:
+            return None
+
+    return convert
 
 
 def _converter(kind: spark.DataType) -> Convert:

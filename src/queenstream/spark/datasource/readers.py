@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from queenstream.spark.datasource import filters, payloads, planning, reading
-from queenstream.spark.datasource.database import Database, check_schema, connected, database_url
+from queenstream.spark.datasource.database import Database, asked, check_schema, connected, database_url
 from queenstream.spark.datasource.options import SourceOptions
 from queenstream.spark.datasource.planning import Part, Span, Where
 
@@ -54,8 +54,10 @@ class Reading:
         """A task's rows, as Arrow batches."""
         if not isinstance(partition, Part):  # Spark's own, when there is nothing to read
             return iter(())
-        read = reading.messages if self._options.stream is None else reading.windows
-        return read(self._url, self._lane, partition, self._schema)
+        about = (self._url, self._lane, partition, self._schema)
+        if self._options.stream is not None:
+            return reading.windows(*about)
+        return reading.messages(*about, self._options.coerce)
 
 
 class QueenReader(Reading, DataSourceReader):
@@ -107,8 +109,9 @@ class QueenStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Where a query without a checkpoint begins."""
-        with connected(self._url) as database:
-            number, first_us = planning.start_at(database, self._lane, self._options)
+        number, first_us = asked(
+            self._url, lambda database: planning.start_at(database, self._lane, self._options)
+        )
         return {"id": number} if first_us is None else {"id": number, "from_us": first_us}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -118,51 +121,53 @@ class QueenStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What is there now is read, nothing that comes later."""
-        with connected(self._url) as database:
-            self._last = planning.committed_surely(database, self._lane)
+        self._last = asked(self._url, lambda database: planning.committed_surely(database, self._lane))
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """How far the next batch goes; where it is, if there is nothing new or a push stays open."""
+        return asked(self._url, lambda database: self._ahead(database, start, limit))
+
+    def _ahead(self, database: Database, start: Offset, limit: ReadLimit) -> Offset:
         after = start["id"]
-        with connected(self._url) as database:
-            upto = self._last if self._last is not None else planning.committed(database, self._lane)
-            if upto is None or upto <= after:
-                return start
-            found = planning.spans(database, self._lane, after, upto)
-            if not found:
-                return start
-            end = max(span.upto for span in found)
-            self._latest = {**start, "id": end}
-            if isinstance(limit, ReadMaxRows):
-                end = planning.limited(database, found, after, end, limit.max_rows)
-        if end == self._latest["id"]:
+        upto = self._last if self._last is not None else planning.committed(database, self._lane)
+        if upto is None or upto <= after:
+            return start
+        found = planning.spans(database, self._lane, after, upto)
+        if not found:
+            return start
+        end = last = max(span.upto for span in found)
+        behind = 0
+        if isinstance(limit, ReadMaxRows):
+            end = planning.limited(database, found, after, last, limit.max_rows)
+            behind = max(0, sum(span.messages for span in found) - limit.max_rows)
+        self._latest = {**start, "id": last, "behind": behind}
+        if end == last:
             self._planned = (after, end, found)
         return {**start, "id": end}
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """The last message that was there when the last batch was planned: how far behind the query is."""
+        """The last message there was when the last batch was planned, and how many the batch has left."""
         return self._latest
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """One for each task of a batch."""
         after, upto = start["id"], end["id"]
-        with connected(self._url) as database:
+
+        def plan(database: Database) -> list[InputPartition]:
             if self._planned is not None and self._planned[:2] == (after, upto):
                 found = self._planned[2]
             else:
                 found = planning.spans(database, self._lane, after, upto)
             return [*self._parts(database, found, Where(start.get("from_us")), ordered=True)]
 
+        return asked(self._url, plan)
+
     def commit(self, end: Offset) -> None:
         """A batch is done: the group's cursors say so, if there is a group."""
-        if self._options.group is not None:
-            with connected(self._url) as database:
-                database.rows(
-                    "select queen.note_progress($1::integer, $2, $3)",
-                    self._lane.id,
-                    self._options.group,
-                    end["id"],
-                )
+        group = self._options.group
+        if group is not None:
+            note = "select queen.note_progress($1::integer, $2, $3)"
+            asked(self._url, lambda database: database.rows(note, self._lane.id, group, end["id"]))
 
     def stop(self) -> None:
         """Nothing is held."""

@@ -128,12 +128,16 @@ def _any_of(spans: Sequence[Span]) -> str:
     )
 
 
-def messages(url: str, lane: Lane, part: Part, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """The messages of a task, with the columns of a schema."""
+def messages(
+    url: str, lane: Lane, part: Part, schema: StructType, coerce: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The messages of a task, with the columns of a schema; payloads made to fit what ``coerce`` says."""
     arrow = to_arrow_schema(schema, timezone="UTC")
-    makers = [_maker(field.name, field.dataType, arrow.field(field.name).type, lane) for field in schema]
+    makers = [
+        _maker(field.name, field.dataType, arrow.field(field.name).type, lane, coerce) for field in schema
+    ]
     query = message_query(part, schema.names)
-    with connected(url) as database:
+    with connected(url, patient=True) as database:
         for batch in database.batches(query):
             if batch.num_rows:
                 yield pa.RecordBatch.from_arrays([make(batch) for make in makers], schema=arrow)
@@ -142,13 +146,13 @@ def messages(url: str, lane: Lane, part: Part, schema: StructType) -> Iterator[p
 Maker = Callable[[pa.RecordBatch], pa.Array]
 
 
-def _maker(name: str, kind: DataType, arrow: pa.DataType, lane: Lane) -> Maker:
+def _maker(name: str, kind: DataType, arrow: pa.DataType, lane: Lane, coerce: str | None) -> Maker:
     """What makes a column of the answer from a batch of the database's rows."""
     if name == "queue":
         [name_of_all] = arrays.texts([lane.name.encode()], arrow)
         return lambda batch: pa.repeat(name_of_all, batch.num_rows)
     if name == "data":
-        read = payloads.reader(kind, arrow)
+        read = payloads.reader(kind, arrow, coerce)
         return lambda batch: read(_plain(batch.column("data"), lane))
     return lambda batch: batch.column(name)
 
@@ -174,7 +178,7 @@ def windows(url: str, lane: Lane, part: Part, schema: StructType) -> Iterator[pa
     )
     query = _query(_WINDOWS, part, start=start, end=end, payload=_PAYLOAD)
     grouped = _Grouped(schema, lane)
-    with connected(url) as database:
+    with connected(url, patient=True) as database:
         held: list[pa.RecordBatch] = []  # the last window so far: it may go on in the next batch
         held_id = None
         for batch in database.batches(query):

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from queenstream.errors import ConfigError
 from queenstream.spark.datasource import encoding
-from queenstream.spark.datasource.database import Database, check_schema, connected, database_url
+from queenstream.spark.datasource.database import Database, asked, check_schema, connected, database_url
 from queenstream.spark.datasource.options import SinkOptions
 
 
@@ -58,7 +58,7 @@ class Writing:
 
     def _stage(self, batches: Iterator[pa.RecordBatch], sink: str, batch_id: int) -> Staged:
         attempt, number, messages = uuid.uuid4().hex, 0, 0
-        with connected(self._url) as database:
+        with connected(self._url, patient=True) as database:
             for batch in batches:
                 for chunk in encoding.chunks(batch, self._layout):
                     database.copy("staged", chunk.row(sink, batch_id, attempt, number))
@@ -78,7 +78,8 @@ class Writing:
         queue = self._options.queue
         attempts = "{" + ",".join(each.attempt for each in staged) + "}"
         counts = "{" + ",".join(str(each.messages) for each in staged) + "}"
-        with connected(self._url) as database:
+
+        def store(database: Database) -> None:
             database.rows("select queen.prepare_staged($1, $2::text[])", queue, attempts)
             database.rows(
                 "select stored from queen.commit_staged($1, $2, $3, $4::text[], $5::bigint[], $6 = 1)",
@@ -86,6 +87,12 @@ class Writing:
             )  # fmt: skip
             # As one broker tells the others (broker/notices.py): who sends, and which queues have news.
             database.rows("select pg_notify('queenstream', $1)", json.dumps(["spark", [queue]]))
+
+        if once:
+            asked(self._url, store)
+        else:  # a connection that breaks leaves open whether it was stored: not to be done twice
+            with connected(self._url) as database:
+                store(database)
 
     def _abort(self, sinks: set[str], batch_id: int) -> None:
         """Tasks failed: what was staged goes. What escapes goes with the sink's next batch, or in a day."""

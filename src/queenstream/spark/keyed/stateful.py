@@ -24,19 +24,29 @@ class StatefulStep(Keyed[nodes.Stateful]):
     def __init__(self, node: nodes.Stateful, step: Step, guard: Guard, troubles: Troubles) -> None:
         super().__init__(node, step, guard, troubles)
         self._ttl = None if node.ttl is None else length_us(node.ttl)
+        self._grace = None if node.grace is None else length_us(node.grace)
+        self._reached: int | None = None  # how far the watermark is
 
     def begin(self) -> Held:
         return {"values": {}, "timers": {}, "touched": None}
 
     def take(self, held: Held, items: list[Item], turn: Turn) -> None:
+        self._reached = turn.watermark
         for item in items:
+            if item.time is not None and self._is_late(item.time, turn.watermark):
+                self.too_late(item, turn)
+                continue
             if item.time is not None and self._is_over(held, item.time):
                 held |= self.begin()
             record = copied(item.record) if self.step.shared else item.record
             made = self._call(held, turn.key, self.node.function, record, record, item.time)
             turn.items += [Item(each, item.time, turn.key, item.seq, item.due) for each in made]
 
+    def _is_late(self, time: int, watermark: int | None) -> bool:
+        return self._grace is not None and watermark is not None and watermark > time + self._grace
+
     def close(self, held: Held, watermark: int, turn: Turn) -> None:
+        self._reached = watermark
         if watermark == FOREVER:
             # Only what is set by now: a timer that sets itself again would never come to an end.
             for name, at in sorted(held["timers"].items(), key=lambda pair: pair[1]):
@@ -81,7 +91,13 @@ class StatefulStep(Keyed[nodes.Stateful]):
             return []
 
         def attempt(_: Any) -> list[Any]:
-            state = State(held["values"], held["timers"], time, has_timers=self.node.on_timer is not None)
+            state = State(
+                held["values"],
+                held["timers"],
+                time,
+                has_timers=self.node.on_timer is not None,
+                watermark_us=self._reached,
+            )
             made = function(key, argument, state)
             held["values"], held["timers"] = state.values, state.timers
             if time is not None:

@@ -1,0 +1,100 @@
+"""How many records were too late for a window of Spark's own.
+
+Spark drops what is late where it keeps state: behind the windows and the sums of a batch. So it counts groups
+that it has dropped, one for each key and window, however many records were in it; and of a sliding window it
+drops groups of records that later windows still take. Nothing in a query knows the watermark before that.
+
+But it tells exactly whether a batch had any. Such a batch is read once more, by itself, and the records whose
+last window had closed are counted.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from queenstream.pipeline import nodes
+from queenstream.pipeline.endpoints import Queue
+from queenstream.pipeline.nodes import Node
+from queenstream.pipeline.planning import Plan
+from queenstream.pipeline.running import RunOptions
+from queenstream.schemas.types import Struct
+from queenstream.spark.aggregating import TIME
+from queenstream.spark.expressions import spark_type
+from queenstream.spark.native.frames import ENDED, Clock
+from queenstream.spark.native.steps import read, source_columns, through
+from queenstream.spark.sources import Feed, batch_of_broker
+from queenstream.windows import Sliding, Tumbling
+
+log = logging.getLogger("queenstream.spark")
+
+
+class LateRecords:
+    """Counts the late records of batches. ``feeds``: the sources that are read on the driver."""
+
+    def __init__(
+        self, plan: Plan, spark: SparkSession, feeds: Mapping[str, Feed], told: RunOptions, clock: Clock
+    ) -> None:
+        self._plan = plan
+        self._spark = spark
+        self._feeds = feeds
+        self._told = told
+        self._clock = clock
+        self._warned = False
+
+    def __call__(self, progress: Any) -> int:
+        """How many records of a batch were too late, by Spark's progress of it."""
+        dropped = int(sum(each["numRowsDroppedByWatermark"] for each in progress["stateOperators"]))
+        [node] = [each for each in self._plan.nodes if each.keeps_state]
+        if not dropped or not isinstance(node, nodes.Aggregation):
+            return dropped  # a join counts records
+        try:
+            watermark = datetime.fromisoformat(dict(progress["eventTime"])["watermark"])
+            return self._count(node, progress["sources"][0], round(watermark.timestamp() * 1_000) * 1_000)
+        except Exception as error:  # noqa: BLE001 - a figure is not worth a run
+            if not self._warned:
+                self._warned = True
+                log.warning("%s: late records could not be counted: %s", self._plan.name, error)
+            return 0
+
+    def _count(self, node: nodes.Aggregation, source: Any, watermark_us: int) -> int:
+        assert isinstance(node.window, Tumbling | Sliding), "Spark has no others of ours"
+        [reading] = self._plan.sources
+        frame = read(reading, self._again(reading, source), counted=False)
+        for step in _between(reading, node):
+            frame = through(step, frame)
+        at = f.unix_micros(f.col(TIME))
+        last_end = at - f.pmod(at, f.lit(node.window.slide_us)) + f.lit(node.window.size_us)
+        late = frame.rows.where(last_end + f.lit(self._clock.shift_us) <= f.lit(watermark_us))
+        return late.where(~f.col(ENDED)).count() if frame.ends else late.count()
+
+    def _again(self, reading: nodes.Read, source: Any) -> DataFrame:
+        """The rows of a batch, from where the query had them."""
+        start, end = (json.loads(source[name] or "null") for name in ("startOffset", "endOffset"))
+        into = self._feeds.get(reading.name)
+        schema = reading.source.columns
+        assert schema is not None, "it is typed"
+        if into is None:
+            assert isinstance(reading.source, Queue), "streams are read in Python"
+            payload = spark_type(Struct(schema.fields))
+            where = (start["id"], end["id"])
+            return batch_of_broker(self._spark, reading.source, self._told, *where, payload)
+        first = -1 if start is None else start["logOffset"]
+        files = [str(into.file(number)) for number in range(first + 1, end["logOffset"] + 1)]
+        return self._spark.read.schema(source_columns(reading, schema)).parquet(*files)
+
+
+def _between(first: Node, last: Node) -> list[Node]:
+    """The steps from one to the other, without these two: one after the other."""
+    found: list[Node] = []
+    [node] = last.inputs
+    while node is not first:
+        found.insert(0, node)
+        [node] = node.inputs
+    return found

@@ -1,0 +1,16 @@
+"""Plans that need no Python: typed columns from the source to the sink, and Spark's own state in between.
+
+A plan is native if its sources have schemas, every step is an expression, and at most one step has state:
+an aggregate over tumbling or sliding windows, or a join of two sources; and nobody wants the late records.
+Everything else runs in stages (``compile``). The rows are the same; this is only quicker.
+
+Two steps that Spark has too are not native, since they mean something else there: sessions (``windowed``
+says why), and ``dropDuplicatesWithinWatermark``, which goes by what its state still knows: of equal records
+further apart than ``within`` it drops the second too, if the first has not been forgotten yet.
+"""
+
+from queenstream.spark.native.plans import Native, clock_of, native
+from queenstream.spark.native.steps import source_columns
+from queenstream.spark.native.writing import arrow_type
+
+__all__ = ["Native", "arrow_type", "clock_of", "native", "source_columns"]

@@ -1,0 +1,111 @@
+"""Records in the columns of a query, and the clock that moves Spark's watermark beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from queenstream.schemas import Field, Schema
+from queenstream.schemas.types import Type
+from queenstream.spark import flow
+from queenstream.spark.aggregating import SEQ, TIME
+from queenstream.spark.expressions import RECORD, Compiler, NotNative, Typed
+from queenstream.spark.keyed.base import FOREVER
+
+CLOCK, ENDED, DUE = "clock", "ended", "due"
+_MILLISECOND_US = 1_000
+
+
+def _nothing_is_due() -> Column:
+    return f.lit(False)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Event time as Spark's watermark needs it: later by ``shift_us``, since Spark's begins at 1970.
+
+    ``delay_us``: how far the watermark stays behind the latest. ``scale`` over 1: whole milliseconds, so
+    many times as far from 1970, where a step needs instants between two of them.
+    """
+
+    shift_us: int
+    delay_us: int
+    scale: int = 1
+
+    def of(self, time: Column) -> Column:
+        """The clock of an event time."""
+        us = f.unix_micros(time) + f.lit(self.shift_us)
+        if self.scale > 1:
+            us = (us - us % f.lit(_MILLISECOND_US)) * f.lit(self.scale)
+        return f.timestamp_micros(us)
+
+    def time_of(self, watermark_us: int) -> int:
+        """The event time, in µs, that Spark's watermark stands for: the latest that was seen."""
+        return (watermark_us + self.delay_us) // self.scale - self.shift_us
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Records at one place of a plan: the columns ``record``, ``time``, ``seq``, and one for each key.
+
+    ``ends``: a last row says that the source has ended, in the column ``ended``. ``watched``: the column
+    ``clock`` has a watermark. ``due``: which rows came with the watermark, and so before those of a batch.
+    """
+
+    rows: DataFrame
+    schema: Schema
+    keys: tuple[Field, ...] = ()
+    ends: bool = False
+    watched: bool = False
+    due: Column = field(default_factory=_nothing_is_due)
+
+    @property
+    def compiler(self) -> Compiler:
+        """For expressions over these records."""
+        return Compiler(self.schema)
+
+    def where(self, condition: Column) -> Frame:
+        """Only the records for which it is true."""
+        kept = self.behind(condition)
+        kept = kept | f.col(ENDED) if self.ends else kept
+        return replace(self, rows=self.rows.where(kept))
+
+    def behind(self, column: Column) -> Column:
+        """By way of the clock, so that Spark does not filter by it before it saw how far time has come."""
+        return f.when(f.col(CLOCK) > f.timestamp_micros(f.lit(0)), column) if self.watched else column
+
+    def with_record(self, fields: Mapping[str, Typed]) -> Frame:
+        """Other records."""
+        made = f.struct(*(each.column.alias(name) for name, each in fields.items()))
+        schema = Schema(tuple(Field(name, known(each.type)) for name, each in fields.items()))
+        return replace(self, rows=self.rows.withColumn(RECORD, made), schema=schema)
+
+    def watch(self, clock: Clock) -> Frame:
+        """With a watermark by the event times of these records; the row that says it is over, ends here."""
+        forever = f.timestamp_micros(f.lit(flow.to_clock(FOREVER)))
+        shown = clock.of(f.col(TIME))
+        shown = f.when(f.col(ENDED), forever).otherwise(shown) if self.ends else shown
+        rows = self.rows.withColumn(CLOCK, shown).withWatermark(CLOCK, f"{clock.delay_us} microseconds")
+        if self.ends:
+            rows = rows.where(f.col(CLOCK) < forever).drop(ENDED)
+        return replace(self, rows=rows, ends=False, watched=True)
+
+    def placed(self) -> DataFrame:
+        """The records, with the order in which sinks get them: ``time`` of what was due, then ``seq``."""
+        rows = self.rows.where(~f.col(ENDED)) if self.ends else self.rows
+        return rows.select(RECORD, f.when(self.due, f.col(TIME)).alias(TIME), SEQ)
+
+
+def known(kind: Type | None) -> Type:
+    """The type of a field that has one."""
+    if kind is None:
+        raise NotNative("a field that is always null")
+    return kind
+
+
+def count_name(what: str, step: str) -> str:
+    """What Spark calls a count."""
+    return f"{what} at {step}"

@@ -1,0 +1,168 @@
+"""Steps without state as Spark's own columns, from the source on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from queenstream import paths
+from queenstream.pipeline import nodes, values
+from queenstream.pipeline.endpoints import Queue
+from queenstream.pipeline.expressions import Expr
+from queenstream.pipeline.nodes import Node
+from queenstream.pipeline.records import EARLIEST, LATEST
+from queenstream.schemas import Field, Schema, types
+from queenstream.schemas.types import Type
+from queenstream.spark.aggregating import SEQ, TIME
+from queenstream.spark.expressions import RECORD, NotNative, spark_type
+from queenstream.spark.native.frames import ENDED, Frame, count_name, known
+from queenstream.spark.sources import END, FAILURE, is_fed
+
+
+def source_columns(read: nodes.Read, schema: Schema) -> str:
+    """The columns that a source's rows must have."""
+    record = spark_type(types.Struct(schema.fields))
+    if is_fed(read.source):
+        return f"kind INT, seq LONG, time LONG, record {record}"
+    return f"data {record}, id LONG, partition STRING, created_at TIMESTAMP"
+
+
+def read(node: nodes.Read, source: DataFrame, *, counted: bool) -> Frame:
+    """The records of a source; ``counted``: with a count of all that were taken.
+
+    A message that does not fit the schema came as null, is counted, and left out.
+    """
+    schema = _schema_of(node)
+    if is_fed(node.source):
+        return _read_fed(node, source, schema)
+    rows = source.select(f.col("data").alias(RECORD), f.col("created_at").alias(TIME), f.col("id").alias(SEQ))
+    missing = [f.col(RECORD).isNull()]
+    missing += [f.col(RECORD).getField(each.name).isNull() for each in schema.fields if each.required]
+    unfit = reduce(Column.__or__, missing)
+    rows = rows.observe(count_name("failed", node.name), f.count_if(unfit).alias("failed"))
+    if counted:
+        rows = rows.observe(count_name("taken", node.name), f.count_if(~unfit).alias("taken"))
+    return Frame(rows.where(~unfit), schema)
+
+
+def _read_fed(node: nodes.Read, source: DataFrame, schema: Schema) -> Frame:
+    kind = f.col("kind")
+    ended = kind == END
+    whole = ~ended & (kind != FAILURE)
+    fed = source.observe(count_name("taken", node.name), f.count_if(whole).alias("taken"))
+    fed = fed.observe(count_name("failed", node.name), f.count_if(kind == FAILURE).alias("failed"))
+    time = f.timestamp_micros(f.col(TIME)).alias(TIME)
+    rows = fed.where(kind != FAILURE).select(RECORD, time, SEQ, ended.alias(ENDED))
+    return Frame(rows, schema, ends=True)
+
+
+def _schema_of(node: nodes.Read) -> Schema:
+    """The schema of a source that can be read into typed columns, if nobody wants what does not fit."""
+    source, schema = node.source, node.source.columns
+    if schema is None or not all(_is_typed(each.type) for each in schema.fields):
+        raise NotNative("records of no known schema")
+    if node.policy.then != "skip":
+        raise NotNative("somebody wants to know what does not fit")
+    if isinstance(source, Queue):
+        if source.envelope or not _is_bare(schema.fields):
+            raise NotNative("messages with their envelope, or with fields that are filled in")
+    elif not is_fed(source):
+        raise NotNative("windows of a stream")
+    return schema
+
+
+def _is_typed(kind: Type) -> bool:
+    return kind != types.VARIANT and all(map(_is_typed, _parts(kind)))
+
+
+def _is_bare(fields: tuple[Field, ...], *, top: bool = True) -> bool:
+    """Whether columns say all of a schema: no defaults, and below the top nothing that must be there."""
+    return all(
+        each.default is None
+        and (top or not each.required)
+        and all(_is_bare(inner.fields, top=False) for inner in _structs(each.type))
+        for each in fields
+    )
+
+
+def _structs(kind: Type) -> list[types.Struct]:
+    """The structs in a type that lie in no other."""
+    if isinstance(kind, types.Struct):
+        return [kind]
+    return [found for part in _parts(kind) for found in _structs(part)]
+
+
+def _parts(kind: Type) -> list[Type]:
+    if isinstance(kind, types.List):
+        return [kind.of]
+    if isinstance(kind, types.Map):
+        return [kind.key, kind.value]
+    return [each.type for each in kind.fields] if isinstance(kind, types.Struct) else []
+
+
+def through(node: Node, frame: Frame) -> Frame:
+    """What a step makes of records; ``NotNative`` if it needs Python."""
+    make = _MAKERS.get(type(node))
+    if make is None:
+        raise NotNative(f"{node.name} is Python")
+    return make(node, frame)
+
+
+def _filter(node: nodes.Filter, frame: Frame) -> Frame:
+    found = frame.compiler.of(node.predicate)
+    return frame.where(found.column if found.type == types.BOOLEAN else f.lit(False))
+
+
+def _project(node: nodes.Project, frame: Frame) -> Frame:
+    compiler = frame.compiler
+    made = {name: compiler.of(expr) for name, expr in node.columns}
+    if node.keep:
+        made = {name: compiler.read(paths.quote(name)) for name in frame.schema.names} | made
+    return frame.with_record(made)
+
+
+def _event_time(node: nodes.EventTime, frame: Frame) -> Frame:
+    """A record without a time is an error of the step, which leaves it out."""
+    value = frame.compiler.read(node.path)
+    if node.policy.then != "skip":
+        raise NotNative("somebody wants to know which records have no time")
+    if value.type == types.TIMESTAMP:
+        time = value.column
+    elif value.type in types.INTEGERS:
+        ms = value.column.cast("bigint")
+        inside = ms.between(EARLIEST // 1_000, LATEST // 1_000)
+        time = f.when(inside, f.timestamp_micros(ms * f.lit(1_000)))
+    else:
+        raise NotNative(f"{node.path} is read as a time in Python")
+    missing = f.col(TIME).isNull() & ~f.col(ENDED) if frame.ends else f.col(TIME).isNull()
+    rows = frame.rows.withColumn(TIME, time).observe(
+        count_name("failed", node.name), f.count_if(missing).alias("failed")
+    )
+    return replace(frame, rows=rows).where(f.col(TIME).isNotNull())
+
+
+def _key_by(node: nodes.KeyBy, frame: Frame) -> Frame:
+    keys: list[Field] = []
+    rows = frame.rows
+    for number, part in enumerate(node.parts):
+        if not isinstance(part.of, Expr):
+            raise NotNative(f"{part.name} is a function's")
+        found = frame.compiler.of(part.of)
+        if found.kind not in values.ORDERED:
+            raise NotNative(f"{part.name} may be no key")
+        rows = rows.withColumn(f"key_{number}", found.column)
+        keys.append(Field(part.name, known(found.type)))
+    return replace(frame, rows=rows, keys=tuple(keys))
+
+
+_MAKERS: dict[type[Node], Callable[[Any, Frame], Frame]] = {
+    nodes.Filter: _filter,
+    nodes.Project: _project,
+    nodes.EventTime: _event_time,
+    nodes.KeyBy: _key_by,
+}

@@ -1,0 +1,107 @@
+"""What a batch gives: as Python's records for the driver, or written by the tasks themselves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import UTC
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from queenstream.pipeline import nodes
+from queenstream.pipeline.endpoints import Queue
+from queenstream.schemas import Schema, types
+from queenstream.schemas.types import Type
+from queenstream.spark.aggregating import SEQ, TIME
+from queenstream.spark.expressions import RECORD, Wide
+
+DATABASE = "QUEEN_PG"
+"""The variable that says where the broker's PostgreSQL is."""
+
+
+def arrow_type(kind: Type) -> pa.DataType:
+    """The Arrow type of a column."""
+    if isinstance(kind, types.Decimal):
+        return pa.decimal128(kind.precision, kind.scale)
+    if isinstance(kind, types.List):
+        return pa.list_(arrow_type(kind.of))
+    if isinstance(kind, types.Map):
+        return pa.map_(arrow_type(kind.key), arrow_type(kind.value))
+    if isinstance(kind, types.Struct):
+        return pa.struct([(each.name, arrow_type(each.type)) for each in kind.fields])
+    return _ARROW[kind]
+
+
+def records_of(rows: DataFrame, schema: Schema) -> list[dict[str, Any]]:
+    """The records of a frame as dictionaries, in order: sorted here, which saves Spark a shuffle."""
+    table = rows.toArrow().sort_by([(TIME, "ascending"), (SEQ, "ascending")])
+    convert = _converter(types.Struct(schema.fields))
+    return [convert(record) for record in table.column(RECORD).to_pylist()]
+
+
+def writes_directly(write: nodes.Write, schema: Schema) -> bool:
+    """Whether tasks can write a sink themselves: a queue of plain rows, on a database that we know."""
+    sink = write.sink
+    if not isinstance(sink, Queue) or sink.schema is not None or DATABASE not in os.environ:
+        return False
+    if sink.partition_by is not None and sink.partition_by not in schema.names:
+        return False
+    return not {"data", "partition", "transaction_id", "trace_id"} & set(schema.names)
+
+
+def without_partition(rows: DataFrame, partition_by: str) -> DataFrame:
+    """The rows that name no partition, though the queue goes by a field: errors of the step that writes."""
+    return rows.where(f.col(RECORD).getField(partition_by).isNull())
+
+
+def write_directly(rows: DataFrame, sink: Queue, name: str, batch_id: int) -> None:
+    """Let tasks push the rows, those of one partition in order; a batch that is there stays as it is."""
+    if sink.partition_by is None:
+        together = rows.coalesce(1)
+    else:
+        key = f.col(RECORD).getField(sink.partition_by)
+        together = rows.where(key.isNotNull()).repartition(key)
+    ordered = together.sortWithinPartitions(f.col(TIME).asc_nulls_last(), SEQ)
+    writer = ordered.select(f"{RECORD}.*").write.format("queen").mode("append")
+    writer = writer.options(pg=os.environ[DATABASE], queue=sink.name, sink=name, batchId=str(batch_id))
+    if sink.partition is not None:
+        writer = writer.option("partition", sink.partition)
+    if sink.partition_by is not None:
+        writer = writer.option("partitionBy", sink.partition_by)
+    writer.save()
+
+
+def _converter(kind: Type) -> Callable[[Any], Any]:
+    """What makes of Arrow's value ours: maps are dictionaries, times have a zone."""
+    if isinstance(kind, types.Struct):
+        parts = [(each.name, _converter(each.type)) for each in kind.fields]
+        return lambda value: None if value is None else {name: make(value[name]) for name, make in parts}
+    if isinstance(kind, types.List):
+        item = _converter(kind.of)
+        return lambda value: None if value is None else [item(each) for each in value]
+    if isinstance(kind, types.Map):
+        key, held = _converter(kind.key), _converter(kind.value)
+        return lambda value: None if value is None else {key(one): held(two) for one, two in value}
+    if kind == types.TIMESTAMP:
+        return lambda value: None if value is None else value.astimezone(UTC)
+    if isinstance(kind, Wide):
+        return lambda value: None if value is None else int(value)
+    return lambda value: value
+
+
+_ARROW: dict[Type, pa.DataType] = {
+    types.STRING: pa.string(),
+    types.BOOLEAN: pa.bool_(),
+    types.TINYINT: pa.int8(),
+    types.SMALLINT: pa.int16(),
+    types.INT: pa.int32(),
+    types.BIGINT: pa.int64(),
+    types.FLOAT: pa.float64(),
+    types.DOUBLE: pa.float64(),
+    types.TIMESTAMP: pa.timestamp("us", "UTC"),
+    types.DATE: pa.date32(),
+    types.BINARY: pa.binary(),
+}

@@ -1,0 +1,92 @@
+"""Plans without Python, where columns could lose what Python's values have: the rows of the local engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from queenstream import aggregates
+from queenstream.pipeline.builder import Pipeline
+from queenstream.pipeline.endpoints import Function, Memory, Queue
+from queenstream.pipeline.shorthand import tumbling
+from queenstream.spark.native import native
+from queenstream.testing.brokers import TemporaryBroker, TemporaryBrokers
+
+Row = dict[str, Any]
+pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(600)]
+GREATEST = 2**63 - 1
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[TemporaryBroker]:
+    with TemporaryBrokers() as brokers, brokers.start() as started:
+        monkeypatch.setenv("QUEEN_PG", started.database_url)
+        yield started
+
+
+def test_a_message_that_does_not_fit_the_schema_is_an_error_of_the_source(
+    spark: SparkSession, broker: TemporaryBroker
+) -> None:
+    payloads = [
+        {"user": "a", "amount": 5, "at": "2026-01-31T12:00:00Z"},
+        {"user": "b", "amount": "7", "at": 1_500, "more": True},
+        {"user": 3, "amount": 1.0, "at": "2026-01-31"},
+        {"user": "c", "amount": "much"},
+        {"user": "c", "amount": 2**63},
+        {"user": "c", "at": "noon"},
+        {"amount": 1},
+        [1],
+        {"user": "d"},
+    ]
+    with broker.client() as queen:
+        for payload in payloads:
+            queen.queue("orders").push(payload)
+
+    def orders(to: list[Row]) -> Pipeline[Any]:
+        schema = "user string not null, amount bigint, at timestamp"
+        source = Queue("orders", schema=schema, group=f"group-{id(to)}")
+        return Pipeline("orders").source(source, name="in").with_columns(twice="amount * 2").to(to.append)
+
+    here: list[Row] = []
+    local = orders(here).run(engine="local", until="caught_up", url=broker.address).get_stats()
+    there: list[Row] = []
+    assert native(orders(there).plan(), spark)
+    figures = orders(there).run(until="caught_up", url=broker.address).get_stats()
+    assert sorted(there, key=str) == sorted(here, key=str)
+    assert [row["amount"] for row in there] == [5, 7, 1, None]
+    for name in ("errors", "steps.in.taken", "steps.in.failed"):
+        assert figures[name] == local[name], name
+    assert figures["errors"] == 5
+
+
+def test_sums_of_whole_numbers_may_leave_64_bits(spark: SparkSession) -> None:
+    records = [
+        *({"user": "a", "n": GREATEST, "at": at} for at in range(3)),
+        *({"user": "b", "n": n, "at": 0} for n in (GREATEST, 1, -5)),
+        *({"user": "c", "n": -GREATEST - 1, "at": at} for at in range(2)),
+        {"user": "d", "n": None, "at": 0},
+    ]
+
+    def totals(to: list[Row]) -> Pipeline[Any]:
+        return (
+            Pipeline("totals")
+            .source(Memory(records, schema="user string, n bigint, at bigint"))
+            .key_by("user")
+            .window(tumbling("1s"), time="at")
+            .aggregate(total=aggregates.sum_("n"))
+            .with_columns(more="total + 1", negative="total < 0", same="total")
+            .to(Function(to.append, name="out"))
+        )
+
+    here: list[Row] = []
+    totals(here).run(engine="local")
+    there: list[Row] = []
+    assert native(totals(there).plan(), spark)
+    totals(there).run()
+    by_user = {row["user"]: row for row in there}
+    assert by_user == {row["user"]: row for row in here}
+    assert by_user["a"]["total"] == by_user["a"]["same"] == 3 * GREATEST
+    assert type(by_user["d"]["total"]) is int
