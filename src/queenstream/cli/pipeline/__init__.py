@@ -9,7 +9,7 @@ from queenstream.cli.pipeline import letters, looking, reported, run, stored, tr
 
 app = typer.Typer(
     help=help_text(
-        "Pipelines: run, validate, describe, test, state, checkpoints, dead letters.",
+        "Pipelines: run, look into them, mend dead letters.",
         "queen pipeline run jobs.py --engine local",
         "queen pipeline run jobs.py --engine local --checkpoint state/ --watch",
         "queen pipeline validate jobs.py",

@@ -127,7 +127,7 @@ def show(queen: Queen, queue: QueueName, id: OneId, output: Output = None) -> No
     help=help_text(
         "Change the record of a dead letter, its time, key or step.",
         "queen pipeline dlq edit failed-events 17",
-        "queen pipeline dlq edit failed-events 17 --set amount=5 --set user.country=DE",
+        "queen pipeline dlq edit failed 17 --set amount=5 --set user.country=DE",
         "queen pipeline dlq edit failed-events 17 --record '{\"amount\": 5}'",
         "queen pipeline dlq edit failed-events 17 --set amount=5 --replay",
         more="Without an option it opens $EDITOR. The edited letter is a new message, with an id of its own.",
@@ -181,7 +181,7 @@ def edit(
     help=help_text(
         "Let records in again, at the steps that failed on them.",
         "queen pipeline dlq replay failed-events 17 18",
-        "queen pipeline dlq replay failed-events --step parse --error timeout --dry-run",
+        "queen pipeline dlq replay failed --step parse --error timeout --dry-run",
         "queen pipeline dlq replay failed-events --all",
         more="They go to the queue QUEUE.replay, which the pipeline reads: at once, or when it runs next.",
     ),
@@ -215,7 +215,7 @@ def replay(
     help=help_text(
         "Delete dead letters for good.",
         "queen pipeline dlq delete failed-events 17 18",
-        "queen pipeline dlq delete failed-events --matching 'record.test = true' --dry-run",
+        "queen pipeline dlq delete failed --matching 'record.test' --dry-run",
         "queen pipeline dlq delete failed-events --all --yes",
     ),
 )

@@ -24,7 +24,7 @@ LS = help_text(
     more="A run tells the broker of its queues, or of --url or QUEEN_URL, every few seconds.",
 )
 STATUS = help_text(
-    "Show how a pipeline does: its figures, its steps, its last runs.",
+    "Show how a pipeline does: figures, steps, last runs.",
     "queen pipeline status totals",
     "queen pipeline status totals | jq .series[-1].messagesPerSecond",
 )
