@@ -1,0 +1,85 @@
+"""Two pipelines as a process, for a test to kill: python -m tests.faults.spark_job BROKER FOLDER
+
+One has functions, a join, windows, late output and dead letters: its rows go to the sinks through the driver.
+The other has none, and its tasks push into the queue themselves. Spark's executors are processes of their own
+(``local-cluster``), so that they can be killed, too.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from queenstream.aggregates import count, sum_
+from queenstream.pipeline.builder import Pipeline
+from queenstream.pipeline.endpoints import Queue
+from queenstream.pipeline.policies import DeadLetters
+from queenstream.pipeline.shorthand import tumbling
+from queenstream.spark import session
+
+MASTER = "local-cluster[1,2,1024]"
+# What is promised to hold with it is what this test shows: a process may be killed at any point. Neither this
+# way of writing checkpoints nor Spark's own flushes them to the disk, so after a power cut the last batches
+# of a local folder may be gone or torn; a checkpoint that has to survive that belongs on a file system that
+# is made for it.
+FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+Record = dict[str, Any]
+
+
+def checked(record: Record) -> Record:
+    """A step that fails on some records."""
+    if record["n"] % 10 == 3:
+        raise ValueError(f"{record['n']} ends with 3")
+    return {**record, "twice": record["n"] * 2}
+
+
+def joined() -> Pipeline[Any]:
+    """Left and right by number, summed by user; what is late and what fails has a queue of its own."""
+    right = Pipeline("joined").source(Queue("right"), name="right").event_time("at")
+    return (
+        Pipeline("joined")
+        .source(Queue("left"), name="left")
+        .event_time("at")
+        .transform("check", checked, on_error=DeadLetters("dead"))
+        .join(right, on="n", within="3s", name="meet")
+        .late(Queue("late"))
+        .key_by("user")
+        .window(tumbling("5s"))
+        .aggregate(number=count(), twice=sum_("twice"), value=sum_("value"))
+        .to(Queue("totals", partition_by="user"))
+    )
+
+
+def plain() -> Pipeline[Any]:
+    """Expressions only."""
+    return (
+        Pipeline("plain")
+        .source(Queue("events", schema="user string, n bigint"), name="events")
+        .filter("n % 7 <> 0")
+        .with_columns(square="n * n")
+        .to(Queue("copies", partition_by="user"))
+    )
+
+
+def main(broker: str, folder: Path) -> None:
+    """Run both until the process ends."""
+    session("kills", MASTER, conf={
+        "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
+        "spark.python.daemon.module": "queenstream.spark.daemon",  # executors are here, and have it
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "1g",
+    })  # fmt: skip
+    runs = [each.start(checkpoint=str(folder), url=broker, interval="200ms") for each in (joined(), plain())]
+    waiting = [threading.Thread(target=run.wait, daemon=True) for run in runs]
+    for thread in waiting:
+        thread.start()
+    for thread in waiting:
+        thread.join()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
