@@ -20,11 +20,6 @@ from queenstream.pipeline.shorthand import tumbling
 from queenstream.spark import session
 
 MASTER = "local-cluster[1,2,1024]"
-# What is promised to hold with it is what this test shows: a process may be killed at any point. Neither this
-# way of writing checkpoints nor Spark's own flushes them to the disk, so after a power cut the last batches
-# of a local folder may be gone or torn; a checkpoint that has to survive that belongs on a file system that
-# is made for it.
-FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 Record = dict[str, Any]
 
@@ -67,7 +62,6 @@ def plain() -> Pipeline[Any]:
 def main(broker: str, folder: Path) -> None:
     """Run both until the process ends."""
     session("kills", MASTER, conf={
-        "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
         "spark.python.daemon.module": "queenstream.spark.daemon",  # executors are here, and have it
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",

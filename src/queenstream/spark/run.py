@@ -58,6 +58,9 @@ log = logging.getLogger("queenstream.spark")
 
 _FILES_AHEAD = 16  # how many batches may be fed that the query has not taken
 _GENTLE_SECONDS = 30.0  # how long a stop waits for the batch under way
+_IDLE = (
+    "50ms"  # how often a query that has nothing to do looks for more; Spark's 10 ms keep the database busy
+)
 _FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 Fed = Mapping[str, Sequence[Batch]]
@@ -322,9 +325,12 @@ class SparkRun:
                 "spark.sql.streaming.unsupportedOperationCheck": "false"
             }
         )
-        if self._home.temporary:
-            # Nobody goes on from a temporary folder, so the quicker way of writing it is safe.
+        if self._home.folder is not None:
+            # On a local folder the usual one forks a process for each file. This one survives a kill at any
+            # point as well (tests/faults/test_spark_kills.py). Neither flushes files to the disk: after a power
+            # cut the last batches of a local folder may be gone or torn.
             wanted["spark.sql.streaming.checkpointFileManagerClass"] = _FILE_MANAGER
+        wanted["spark.sql.streaming.pollingDelay"] = _IDLE
         return wanted
 
     def _batch(self, rows: DataFrame, batch_id: int) -> None:
