@@ -327,8 +327,8 @@ class SparkRun:
         )
         if self._home.folder is not None:
             # On a local folder the usual one forks a process for each file. This one survives a kill at any
-            # point as well (tests/faults/test_spark_kills.py). Neither flushes files to the disk: after a power
-            # cut the last batches of a local folder may be gone or torn.
+            # point as well (tests/faults/test_spark_kills.py). Neither flushes to the disk: after a power cut
+            # the last batches of a local folder may be gone or torn.
             wanted["spark.sql.streaming.checkpointFileManagerClass"] = _FILE_MANAGER
         wanted["spark.sql.streaming.pollingDelay"] = _IDLE
         return wanted
