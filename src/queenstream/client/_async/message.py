@@ -19,6 +19,7 @@ MOST_ACKS = 10_000  # in one request
 ASSUMED_SECONDS = 60.0  # the lease of a broker that does not say
 AGAIN = ("failed", "retry")  # with one of these a message comes again
 _RESULTS = list[AckResult]
+_SUCCESS = b'"success":true'  # cannot stand in a name: quotes are escaped there
 _EXTENDED = list[Extended]
 
 
@@ -165,8 +166,9 @@ async def settle(
     error: str | BaseException = "",
     *,
     timeout: float | None = None,
+    only_refused: bool = False,
 ) -> list[AckResult]:
-    """Say what became of messages; one result for each."""
+    """Say what became of messages; one result for each, or only for those that came too late."""
     wanted = list(messages)
     await say_first(calls, wanted, timeout)
     said = _said(error) if error else None
@@ -187,11 +189,15 @@ async def settle(
             for message in some
         ]
         answer = await calls.send("POST", "/api/v1/ack/batch", encode(AckBody(shared, acks)), timeout=timeout)
+        if only_refused and answer.body.count(_SUCCESS) == len(some):  # as nearly always: nothing to look at
+            for message in some:
+                message._settled, message._again = True, status in AGAIN
+            continue
         found: list[AckResult] = decoded(answer.body, _RESULTS)
         for message, result in zip(some, found, strict=True):
             message._settled = True
             message._again = status in AGAIN or not result.success
-        results += found
+        results += [result for result in found if not result.success] if only_refused else found
     return results
 
 
@@ -217,7 +223,7 @@ def _said(error: str | BaseException) -> str:
 async def _must(
     calls: Calls, messages: list[AsyncMessage[Any]], status: AckStatus, error: str | BaseException = ""
 ) -> None:
-    refused = [result for result in await settle(calls, messages, status, error) if not result.success]
+    refused = await settle(calls, messages, status, error, only_refused=True)
     if refused:
         raise LeaseLost(
             f"{len(refused)} of {len(messages)} acknowledgements came too late ({refused[0].error}); "

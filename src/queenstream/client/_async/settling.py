@@ -30,7 +30,7 @@ async def settle_surely(
     failures = 0
     while True:
         try:
-            results = await settle(lease.calls, messages, status, error)
+            refused = await settle(lease.calls, messages, status, error, only_refused=True)
             break
         except AWAY as away:
             failures += 1
@@ -40,7 +40,6 @@ async def settle_surely(
                 log.warning("%d messages could not be acknowledged and come again: %s", len(messages), away)
                 return len(messages)
             await _io.sleep(backoff(failures))
-    refused = [result for result in results if not result.success]
     if refused:
         log.warning(
             "the lease of %d messages was over and they come again: %s", len(refused), refused[0].error

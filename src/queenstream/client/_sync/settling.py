@@ -29,7 +29,7 @@ def settle_surely(messages: list[Message[Any]], status: AckStatus, error: str | 
     failures = 0
     while True:
         try:
-            results = settle(lease.calls, messages, status, error)
+            refused = settle(lease.calls, messages, status, error, only_refused=True)
             break
         except AWAY as away:
             failures += 1
@@ -39,7 +39,6 @@ def settle_surely(messages: list[Message[Any]], status: AckStatus, error: str | 
                 log.warning("%d messages could not be acknowledged and come again: %s", len(messages), away)
                 return len(messages)
             _io.sleep(backoff(failures))
-    refused = [result for result in results if not result.success]
     if refused:
         log.warning(
             "the lease of %d messages was over and they come again: %s", len(refused), refused[0].error
