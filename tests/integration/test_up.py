@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -234,6 +235,8 @@ def test_settings_come_from_flag_then_environment_then_file() -> None:
             assert all(line.startswith("{") for line in running.stderr.splitlines())
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_terminal_gets_words_to_try(tmp_path: Path) -> None:
     main, side = os.openpty()
     process = subprocess.Popen(
@@ -260,7 +263,13 @@ def test_a_terminal_gets_words_to_try(tmp_path: Path) -> None:
                 break
             time.sleep(0.1)
         assert groups >= {"billing", "mailing"}, "demo traffic flows"
+        deadline = time.monotonic() + 200
+        while "(demo.revenue, on spark)" not in text and time.monotonic() < deadline:
+            if select.select([main], [], [], 1)[0]:
+                text += os.read(main, 4096).decode()
+        assert re.search(r"\d\d:\d\d:\d0 +\d+ orders +[\d,.]+ +largest", text), "a pipeline runs on Spark"
+        assert "Traceback" not in text
     finally:
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
         os.close(main)

@@ -355,7 +355,8 @@ class SparkRun:
             if timeout is None:
                 self._running().awaitTermination()
                 return True
-            return bool(self._running().awaitTermination(timeout))  # type: ignore[arg-type]
+            seconds = max(timeout, 0.001)  # Spark takes no 0
+            return bool(self._running().awaitTermination(seconds))  # type: ignore[arg-type]
         except StreamingQueryException as error:
             told = cause_of(str(error))
             if self._may_go_on(error):

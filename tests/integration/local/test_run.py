@@ -364,7 +364,7 @@ def test_a_source_that_does_not_wait_may_also_fail() -> None:
 
     pipeline = Pipeline("test").source(Generator(firehose), backpressure="error", threshold=100)
     with pytest.raises(BufferFull):
-        pipeline.to(Function(lambda rows: all_given.wait(30), batch=True)).run(engine="local")
+        pipeline.to(Function(lambda rows: all_given.wait(2), batch=True)).run(engine="local")
 
 
 # Figures
