@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from queenstream import durations, paths
 from queenstream.pipeline import nodes
+from queenstream.pipeline.applied import SETTLE
 from queenstream.pipeline.expressions import Expr
 from queenstream.pipeline.failing import GONE
 from queenstream.pipeline.keys import key_text
@@ -232,7 +233,7 @@ class Applying:
         self._shared = step.shared
         self._guard = guard
         self._timeout = None if step.node.timeout is None else step.node.timeout.total_seconds()
-        self._settle = _SETTLE[step.node.mode](step.node.name)
+        self._settle = SETTLE[step.node.mode](step.node.name)
 
     def __call__(self, items: list[Item], passage: Passage) -> list[Item]:  # noqa: ARG002 - all have this form
         records = [copied(item.record) if self._shared else item.record for item in items]
@@ -304,33 +305,6 @@ def _with_records(items: list[Item], records: list[Any]) -> list[Item]:
     ]
 
 
-def _settle_map(step: str) -> Callable[[Any], Any]:
-    def settle(made: Any) -> Any:
-        if made is None:
-            raise TypeError(f"{step} returned None; return the record, or drop records with .filter(…)")
-        return made
-
-    return settle
-
-
-def _settle_filter(step: str) -> Callable[[Any], Any]:  # noqa: ARG001 - one form for all
-    return bool
-
-
-def _settle_flat(step: str) -> Callable[[Any], Any]:
-    def settle(made: Any) -> list[Any]:
-        if made is None:
-            raise TypeError(f"{step} returned None; return a list, which may be empty")
-        return list(made)
-
-    return settle
-
-
-_SETTLE: dict[nodes.Mode, Callable[[str], Callable[[Any], Any]]] = {
-    "map": _settle_map,
-    "filter": _settle_filter,
-    "flat_map": _settle_flat,
-}
 _MAKERS: dict[type[nodes.Node], Callable[[Step, Guard], Call]] = {
     nodes.Apply: _apply,
     nodes.Filter: _filter,

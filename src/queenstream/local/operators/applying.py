@@ -12,6 +12,7 @@ from queenstream.batches import Batch
 from queenstream.local.failures import Surroundings
 from queenstream.local.operators.base import Operator, along, chosen, survivors
 from queenstream.pipeline import nodes
+from queenstream.pipeline.applied import SETTLE, no_record
 from queenstream.pipeline.failing import GONE
 from queenstream.pipeline.records import copied
 
@@ -25,7 +26,7 @@ class ApplyOperator(Operator[nodes.Apply]):
         self._timeout = None if node.timeout is None else node.timeout.total_seconds()
         self._direct = not node.is_async and node.concurrency == 1 and self._timeout is None
         self.may_wait |= not self._direct
-        self._settle = _SETTLE[node.mode](node.name)
+        self._settle = SETTLE[node.mode](node.name)
         self._checked = _then(node.function, self._settle)
         self._threads: ThreadPoolExecutor | None = None
 
@@ -59,7 +60,7 @@ class ApplyOperator(Operator[nodes.Apply]):
                 for record in rest:
                     made = function(record)
                     if made is None:
-                        raise _no_record(self.node.name)
+                        raise no_record(self.node.name)
                     append(made)
             except Exception as error:  # noqa: BLE001 - whatever a user's function raises
                 went = along(batch, len(results))
@@ -125,36 +126,3 @@ def _then(function: Callable[[Any], Any], settle: Callable[[Any], Any]) -> Calla
         return settle(function(record))
 
     return call
-
-
-def _no_record(step: str) -> TypeError:
-    return TypeError(f"{step} returned None; return the record, or drop records with .filter(…)")
-
-
-def _settle_map(step: str) -> Callable[[Any], Any]:
-    def settle(made: Any) -> Any:
-        if made is None:
-            raise _no_record(step)
-        return made
-
-    return settle
-
-
-def _settle_filter(step: str) -> Callable[[Any], Any]:  # noqa: ARG001 - one form for all
-    return bool
-
-
-def _settle_flat(step: str) -> Callable[[Any], Any]:
-    def settle(made: Any) -> list[Any]:
-        if made is None:
-            raise TypeError(f"{step} returned None; return a list, which may be empty")
-        return list(made)
-
-    return settle
-
-
-_SETTLE: dict[nodes.Mode, Callable[[str], Callable[[Any], Any]]] = {
-    "map": _settle_map,
-    "filter": _settle_filter,
-    "flat_map": _settle_flat,
-}
