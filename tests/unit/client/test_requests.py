@@ -77,17 +77,17 @@ def test_a_moment_has_a_zone() -> None:
 @pytest.mark.parametrize("data", [PLAIN, CHUNKED, NOTHING], ids=["plain", "chunked", "nothing"])
 def test_byte_by_byte_is_as_good_as_at_once(data: bytes) -> None:
     whole = Parser().feed(data)
-    assert whole is not None
+    assert len(whole) == 1
     parser = Parser()
     found = [parser.feed(data[at : at + 1]) for at in range(len(data))]
-    assert found[:-1] == [None] * (len(data) - 1)
+    assert found[:-1] == [[]] * (len(data) - 1)
     assert found[-1] == whole
 
 
 def test_what_is_in_an_answer() -> None:
-    assert Parser().feed(PLAIN) == Answer(200, b"[1,2,3]", True)
-    assert Parser().feed(CHUNKED) == Answer(201, b"[1,2,3]", True)
-    assert Parser().feed(NOTHING) == Answer(204, b"", True)
+    assert Parser().feed(PLAIN) == [Answer(200, b"[1,2,3]", True)]
+    assert Parser().feed(CHUNKED) == [Answer(201, b"[1,2,3]", True)]
+    assert Parser().feed(NOTHING) == [Answer(204, b"", True)]
 
 
 def test_one_answer_after_the_other_on_one_connection() -> None:
@@ -96,23 +96,28 @@ def test_one_answer_after_the_other_on_one_connection() -> None:
         assert parser.feed(data) == Parser().feed(data)
 
 
+def test_several_answers_at_once() -> None:
+    parser = Parser()
+    found = parser.feed(PLAIN + NOTHING + CHUNKED[:-3])
+    assert found == [Answer(200, b"[1,2,3]", True), Answer(204, b"", True)]
+    assert parser.feed(CHUNKED[-3:]) == [Answer(201, b"[1,2,3]", True)]
+
+
 def test_the_server_says_whether_the_connection_stays() -> None:
     ending = PLAIN.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
-    answer = Parser().feed(ending)
-    assert answer is not None
+    (answer,) = Parser().feed(ending)
     assert not answer.keep
-    old = Parser().feed(PLAIN.replace(b"HTTP/1.1", b"HTTP/1.0"))
-    assert old is not None
+    (old,) = Parser().feed(PLAIN.replace(b"HTTP/1.1", b"HTTP/1.0"))
     assert not old.keep
 
 
 def test_retry_after_belongs_to_its_own_answer() -> None:
     parser = Parser()
     busy = b"HTTP/1.1 503 Busy\r\nRetry-After: 2\r\nContent-Length: 0\r\n\r\n"
-    assert parser.feed(busy) == Answer(503, b"", True, 2.0)
-    assert parser.feed(PLAIN) == Answer(200, b"[1,2,3]", True, None)
+    assert parser.feed(busy) == [Answer(503, b"", True, 2.0)]
+    assert parser.feed(PLAIN) == [Answer(200, b"[1,2,3]", True, None)]
     dated = busy.replace(b"2\r\n", b"Wed, 21 Oct 2026 07:28:00 GMT\r\n", 1)
-    assert Parser().feed(dated) == Answer(503, b"", True, None)
+    assert Parser().feed(dated) == [Answer(503, b"", True, None)]
 
 
 @pytest.mark.parametrize("data", [b"SSH-2.0-OpenSSH\r\n", b"\x15\x03\x01\x00\x02", b"HTTP/9 what\r\n\r\n"])

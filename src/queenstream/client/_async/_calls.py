@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, overload
 from queenstream.client._async import _io
 from queenstream.client._base import addresses, payloads
 from queenstream.client._base.brokers import Broker, Brokers
-from queenstream.client._base.requests import Answer, decoded, error_of, query_of, request_bytes
+from queenstream.client._base.requests import Ahead, Answer, decoded, error_of, query_of, request_bytes
 from queenstream.errors import BrokerUnreachable, ClientClosed
 
 T = TypeVar("T")
@@ -98,6 +98,7 @@ class Calls:
         wait: float = 0.0,
         repeat: bool = True,
         stop: _io.Stop | None = None,
+        ahead: Ahead | None = None,
     ) -> Answer:
         """The same with bytes. ``wait``: how long the broker itself may wait before it answers."""
         ends = time.monotonic() + (self.timeout if timeout is None else timeout) + wait
@@ -106,7 +107,7 @@ class Calls:
             if self.closed:
                 raise ClientClosed("the client was closed; make a new one")
             broker = self._brokers.choose(time.monotonic())
-            answer, safe = await self._attempt(broker, method, path, body, ends, wait, stop, failures)
+            answer, safe = await self._attempt(broker, method, path, body, ends, wait, stop, failures, ahead)
             if answer is not None and (answer.status != 503 or not repeat):
                 if answer.status >= 400:
                     raise error_of(answer)
@@ -134,6 +135,7 @@ class Calls:
         wait: float,
         stop: _io.Stop | None,
         failures: dict[str, str],
+        ahead: Ahead | None,
     ) -> tuple[Answer | None, bool]:
         """Ask one broker. No answer: whether it is sure that it never saw the request."""
         connection = self._brokers.connection(broker)
@@ -145,8 +147,15 @@ class Calls:
                 connection = await _io.Connection.connect(broker.address, left)
                 sent = True
             request = request_bytes(broker.address, method, path, body, self._token)
+            if ahead is not None:
+                if ahead.done:
+                    ahead = None
+                else:
+                    request = (
+                        request_bytes(broker.address, "POST", ahead.path, ahead.body, self._token) + request
+                    )
             with contextlib.nullcontext() if stop is None else stop.around(connection):
-                answer = await connection.exchange(request, min(left, wait + ATTEMPT_SECONDS))
+                answer = await connection.exchange(request, min(left, wait + ATTEMPT_SECONDS), ahead)
             settled = True
             if answer.status == 503:
                 self._brokers.failed(broker, time.monotonic())

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from queenstream.client._base.addresses import Address
-from queenstream.client._base.requests import Answer, Parser
+from queenstream.client._base.requests import Ahead, Answer, Parser
 from queenstream.errors import QueenstreamError
 
 T = TypeVar("T")
@@ -28,6 +28,7 @@ class Connection(asyncio.Protocol):
         self._parser = Parser()
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[Answer] | None = None
+        self._ahead: Ahead | None = None
         self._hung_up = False
         self._loop = asyncio.get_running_loop()
 
@@ -47,11 +48,15 @@ class Connection(asyncio.Protocol):
             return False
         return not self._transport.is_closing()
 
-    async def exchange(self, request: bytes, timeout: float) -> Answer:
-        """Send a request and wait for its answer; it fails with ``OSError``."""
+    async def exchange(self, request: bytes, timeout: float, ahead: Ahead | None = None) -> Answer:
+        """Send a request and wait for its answer; it fails with ``OSError``.
+
+        ``ahead``: the bytes have that one in front, and its answer comes first.
+        """
         if self._transport is None or not self.open:
             raise ConnectionResetError("the connection was closed")
         self._answer = self._loop.create_future()
+        self._ahead = ahead
         self._transport.write(request)
         # asyncio.timeout() does the same for a few times the CPU, twice for every batch.
         limit = self._loop.call_later(timeout, self._end, TimeoutError("no answer in time"))
@@ -85,13 +90,17 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            answer = self._parser.feed(data)
+            answers = self._parser.feed(data)
         except QueenstreamError as error:
             self._end(error)
             self.close()
             return
-        if answer is not None and self._answer is not None and not self._answer.done():
-            self._answer.set_result(answer)
+        for answer in answers:
+            if self._ahead is not None:
+                ahead, self._ahead = self._ahead, None
+                ahead.take(answer)
+            elif self._answer is not None and not self._answer.done():
+                self._answer.set_result(answer)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None

@@ -11,7 +11,7 @@ from queenstream.client._async import _io
 from queenstream.client._async._calls import Calls
 from queenstream.client._async.message import AsyncLease, AsyncMessage, AsyncMessages, settle
 from queenstream.client._base.payloads import Codec
-from queenstream.client._base.requests import decoded
+from queenstream.client._base.requests import Ahead, decoded
 from queenstream.client._base.settings import Settings
 from queenstream.errors import PayloadInvalid
 
@@ -40,12 +40,13 @@ async def pop(
     wait_seconds: float,
     auto_ack: bool,
     stop: _io.Stop | None = None,
+    ahead: Ahead | None = None,
 ) -> AsyncMessages[T]:
     """What there is, up to ``batch``; nothing after ``wait_seconds``."""
     path = settings.pop_path(batch=batch, wait_seconds=wait_seconds, auto_ack=auto_ack)
     # To ask again is safe: what was in an answer that got lost comes again when its lease ends. With autoAck
     # it would be gone, and the caller must know.
-    answer = await calls.send("GET", path, wait=wait_seconds, repeat=not auto_ack, stop=stop)
+    answer = await calls.send("GET", path, wait=wait_seconds, repeat=not auto_ack, stop=stop, ahead=ahead)
     if answer.status == 204:
         return AsyncMessages()
     popped = decoded(answer.body, _RawPopped if codec.typed else _Popped)

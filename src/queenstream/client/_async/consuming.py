@@ -14,7 +14,7 @@ from queenstream.client._async._calls import Calls, Stopped
 from queenstream.client._async._popping import pop
 from queenstream.client._async.message import AsyncMessage, AsyncMessages
 from queenstream.client._async.renewing import Renewer
-from queenstream.client._async.settling import AWAY, Hand, give_back, settle_surely
+from queenstream.client._async.settling import AWAY, Acknowledgement, Hand, give_back, settle_surely
 from queenstream.client._base import telemetry
 from queenstream.client._base.brokers import backoff
 from queenstream.client._base.payloads import Codec
@@ -48,19 +48,23 @@ class Polling:
         self._returned = _io.Event()
         self._since = time.monotonic()
 
+    def grant(self, most: int) -> int:
+        """How many messages a worker may ask for at once; 0: none, as far as is known now."""
+        if self.stop.is_set():
+            return 0
+        if self._left is None:
+            return most
+        with self._lock:
+            granted = max(0, min(most, self._left - self._reserved))
+            self._reserved += granted
+            return granted
+
     async def room(self, most: int) -> int:
-        """How many messages a worker may ask for now; 0: it is over."""
-        while not self.stop.is_set():
-            if self._left is None:
-                return most
-            with self._lock:
-                granted = min(most, self._left - self._reserved)
-                if granted > 0:
-                    self._reserved += granted
-                    return granted
-                if self._left <= 0:
-                    break
-            self._returned.clear()  # others may yet give back what they did not get
+        """The same, when others may yet give back what they did not get; 0: it is over."""
+        while not self.stop.is_set() and (self._left is None or self._left > 0):
+            if granted := self.grant(most):
+                return granted
+            self._returned.clear()
             await self._returned.wait(0.1)
         return 0
 
@@ -142,60 +146,91 @@ class Consumption(Generic[T]):
     async def _work(self) -> None:
         failures = 0
         polling = self._polling
-        while asked := await polling.room(self._settings.batch):
-            try:
-                messages = await pop(
-                    self._calls,
-                    self._codec,
-                    self._settings,
-                    batch=asked,
-                    wait_seconds=polling.wait_seconds,
-                    auto_ack=False,
-                    stop=polling.stop,
-                )
-            except Stopped:
-                return
-            except AWAY as error:
-                failures += 1
-                polling.got(asked, 0)
-                await polling.away(error, failures)
-                continue
-            failures = 0
-            polling.got(asked, len(messages))
-            if not messages:
-                polling.nothing()
-                continue
-            try:
-                await self._take(messages)
-            finally:
-                polling.done()
-
-    async def _take(self, messages: AsyncMessages[T]) -> None:
-        lease = messages[0]._lease
+        before: Acknowledgement[T] | None = None  # of the messages before, to be said with the next pop
         try:
-            if self._polling.stop.is_set():  # they came while the consumer was told to end
+            while True:
+                asked = polling.grant(self._settings.batch)
+                if not asked:  # others may wait for these partitions
+                    await self._said(before)
+                    before = None
+                    asked = await polling.room(self._settings.batch)
+                if not asked:
+                    return
+                try:
+                    messages = await pop(
+                        self._calls,
+                        self._codec,
+                        self._settings,
+                        batch=asked,
+                        wait_seconds=polling.wait_seconds,
+                        auto_ack=False,
+                        stop=polling.stop,
+                        ahead=before.ahead if before is not None else None,
+                    )
+                except Stopped:
+                    await self._said(before)
+                    return
+                except AWAY as error:
+                    failures += 1
+                    polling.got(asked, 0)
+                    await self._said(before)
+                    before = None
+                    await polling.away(error, failures)
+                    continue
+                failures = 0
+                polling.got(asked, len(messages))
+                if not messages:
+                    await self._said(before)
+                    before = None
+                    polling.nothing()
+                    continue
+                before = await self._take(messages, before)
+        except BaseException:
+            if before is not None:
+                await before.broken_off()
+            raise
+
+    async def _said(self, before: Acknowledgement[T] | None) -> None:
+        if before is not None and (lost := await before.said()):
+            self._count(lost=lost)
+
+    async def _take(
+        self, messages: AsyncMessages[T], before: Acknowledgement[T] | None
+    ) -> Acknowledgement[T] | None:
+        """Handle them; gives what is to be said of them, if that has not been said."""
+        lease, polling = messages[0]._lease, self._polling
+        polling.renewer.add(lease)
+
+        def over() -> None:
+            polling.renewer.remove(lease)
+            polling.done()
+
+        done: list[AsyncMessage[T]] = []
+        try:
+            await self._said(before)
+            if polling.stop.is_set():  # they came while the consumer was told to end
                 await give_back(self._calls, messages)
-                return
-            self._polling.renewer.add(lease)
-            await self._handle(messages)
+            else:
+                done = await self._handle(messages)
         except BaseException:
             await give_back(self._calls, messages)
             raise
         finally:
-            self._polling.renewer.remove(lease)
+            if not done:
+                over()
+        return Acknowledgement(done, over) if done else None
 
-    async def _handle_all(self, messages: AsyncMessages[T]) -> None:
+    async def _handle_all(self, messages: AsyncMessages[T]) -> list[AsyncMessage[T]]:
         try:
             with telemetry.handling(messages[0].queue, [message.trace_id for message in messages]):
                 await _io.call(self._handler, messages)
         except Exception as error:  # noqa: BLE001 - the handler's: it goes to the broker
             await self._failed(messages[0], messages.unsettled, error)
-            return
+            return []
         self._count(handled=len(messages))
-        if self._acks and (left := messages.unsettled):
-            self._count(lost=await settle_surely(left, "completed"))
+        return messages.unsettled if self._acks else []
 
-    async def _handle_each(self, messages: AsyncMessages[T]) -> None:
+    async def _handle_each(self, messages: AsyncMessages[T]) -> list[AsyncMessage[T]]:
         hand = Hand(messages, acks=self._acks)
         for message in hand:
             try:
@@ -207,9 +242,10 @@ class Consumption(Generic[T]):
                 self._count(handled=1)
                 await hand.done(message)
             if self._polling.stop.is_set():
+                await hand.put_down()
                 break
-        await hand.put_down()
         self._count(lost=hand.lost)
+        return hand.unsaid
 
     async def _failed(
         self, first: AsyncMessage[T], messages: list[AsyncMessage[T]], error: Exception

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -66,6 +66,24 @@ def request_bytes(
 
 
 @dataclass(slots=True)
+class Ahead:
+    """A POST that goes out in front of another request, on one connection: one wait instead of two.
+
+    ``answered`` is called with its answer, if one comes.
+    """
+
+    path: str
+    body: bytes
+    answered: Callable[[Answer], None]
+    done: bool = False
+
+    def take(self, answer: Answer) -> None:
+        """This is its answer; a repeat of the request behind it need not send it again."""
+        self.done = True
+        self.answered(answer)
+
+
+@dataclass(slots=True)
 class Answer:
     """What a broker answered; ``keep``: the connection may be used again."""
 
@@ -76,32 +94,30 @@ class Answer:
 
 
 class Parser:
-    """Puts an answer together from what arrives. One for each connection."""
+    """Puts answers together from what arrives. One for each connection."""
 
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
-        self._start()
+        self._whole: list[Answer] = []
+        self.on_message_begin()
 
-    def _start(self) -> None:
-        self.answer: Answer | None = None
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._retry_after: float | None = None
-
-    def feed(self, data: bytes) -> Answer | None:
-        """The answer, once it is whole."""
+    def feed(self, data: bytes) -> list[Answer]:
+        """The answers that are whole now: mostly one, or none yet."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             raise BadAnswer(f"the answer is not HTTP ({error}); is this the address of a broker?") from None
         if self._size > MOST_BYTES:
             raise BadAnswer(f"the answer is larger than {MOST_BYTES} bytes; ask for less at a time")
-        answer = self.answer
-        if answer is not None:
-            self._start()
-        return answer
+        whole, self._whole = self._whole, []
+        return whole
 
     # httptools calls these
+
+    def on_message_begin(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._retry_after: float | None = None
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if name.lower() == b"retry-after" and value.isdigit():
@@ -112,10 +128,10 @@ class Parser:
         self._size += len(body)
 
     def on_message_complete(self) -> None:
-        parts = self._parts
+        parts, self._parts = self._parts, []
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         status, keep = self._parser.get_status_code(), self._parser.should_keep_alive()
-        self.answer = Answer(status, body, keep, self._retry_after)
+        self._whole.append(Answer(status, body, keep, self._retry_after))
 
 
 def _classes() -> dict[int, type[RequestError]]:

@@ -15,7 +15,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self, TypeVar
 
 from queenstream.client._base.addresses import Address
-from queenstream.client._base.requests import Answer, Parser
+from queenstream.client._base.requests import Ahead, Answer, Parser
 from queenstream.errors import ConfigError
 
 T = TypeVar("T")
@@ -55,8 +55,11 @@ class Connection:
         poll.register(self._socket, select.POLLIN)
         return not poll.poll(0)
 
-    def exchange(self, request: bytes, timeout: float) -> Answer:
-        """Send a request and wait for its answer; it fails with ``OSError``."""
+    def exchange(self, request: bytes, timeout: float, ahead: Ahead | None = None) -> Answer:
+        """Send a request and wait for its answer; it fails with ``OSError``.
+
+        ``ahead``: the bytes have that one in front, and its answer comes first.
+        """
         opened = self._socket
         if opened is None or self._hung_up:
             raise ConnectionResetError("the connection was closed")
@@ -71,9 +74,11 @@ class Connection:
             data = opened.recv(_READ_BYTES)
             if not data:
                 raise ConnectionResetError("the connection was closed")
-            answer = self._parser.feed(data)
-            if answer is not None:
-                return answer
+            for answer in self._parser.feed(data):
+                if ahead is None:
+                    return answer
+                ahead.take(answer)
+                ahead = None
 
     def hang_up(self) -> None:
         """Nothing more will be asked: the broker ends a long poll, unless its answer is on the way."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from msgspec import Raw, Struct
 
 from queenstream.client._base.payloads import Codec
-from queenstream.client._base.requests import decoded
+from queenstream.client._base.requests import Ahead, decoded
 from queenstream.client._base.settings import Settings
 from queenstream.client._sync import _io
 from queenstream.client._sync._calls import Calls
@@ -41,12 +41,13 @@ def pop(
     wait_seconds: float,
     auto_ack: bool,
     stop: _io.Stop | None = None,
+    ahead: Ahead | None = None,
 ) -> Messages[T]:
     """What there is, up to ``batch``; nothing after ``wait_seconds``."""
     path = settings.pop_path(batch=batch, wait_seconds=wait_seconds, auto_ack=auto_ack)
     # To ask again is safe: what was in an answer that got lost comes again when its lease ends. With autoAck
     # it would be gone, and the caller must know.
-    answer = calls.send("GET", path, wait=wait_seconds, repeat=not auto_ack, stop=stop)
+    answer = calls.send("GET", path, wait=wait_seconds, repeat=not auto_ack, stop=stop, ahead=ahead)
     if answer.status == 204:
         return Messages()
     popped = decoded(answer.body, _RawPopped if codec.typed else _Popped)

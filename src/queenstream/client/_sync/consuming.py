@@ -19,7 +19,7 @@ from queenstream.client._sync._calls import Calls, Stopped
 from queenstream.client._sync._popping import pop
 from queenstream.client._sync.message import Message, Messages
 from queenstream.client._sync.renewing import Renewer
-from queenstream.client._sync.settling import AWAY, Hand, give_back, settle_surely
+from queenstream.client._sync.settling import AWAY, Acknowledgement, Hand, give_back, settle_surely
 
 T = TypeVar("T")
 log = logging.getLogger("queenstream.client")
@@ -49,19 +49,23 @@ class Polling:
         self._returned = _io.Event()
         self._since = time.monotonic()
 
+    def grant(self, most: int) -> int:
+        """How many messages a worker may ask for at once; 0: none, as far as is known now."""
+        if self.stop.is_set():
+            return 0
+        if self._left is None:
+            return most
+        with self._lock:
+            granted = max(0, min(most, self._left - self._reserved))
+            self._reserved += granted
+            return granted
+
     def room(self, most: int) -> int:
-        """How many messages a worker may ask for now; 0: it is over."""
-        while not self.stop.is_set():
-            if self._left is None:
-                return most
-            with self._lock:
-                granted = min(most, self._left - self._reserved)
-                if granted > 0:
-                    self._reserved += granted
-                    return granted
-                if self._left <= 0:
-                    break
-            self._returned.clear()  # others may yet give back what they did not get
+        """The same, when others may yet give back what they did not get; 0: it is over."""
+        while not self.stop.is_set() and (self._left is None or self._left > 0):
+            if granted := self.grant(most):
+                return granted
+            self._returned.clear()
             self._returned.wait(0.1)
         return 0
 
@@ -143,60 +147,89 @@ class Consumption(Generic[T]):
     def _work(self) -> None:
         failures = 0
         polling = self._polling
-        while asked := polling.room(self._settings.batch):
-            try:
-                messages = pop(
-                    self._calls,
-                    self._codec,
-                    self._settings,
-                    batch=asked,
-                    wait_seconds=polling.wait_seconds,
-                    auto_ack=False,
-                    stop=polling.stop,
-                )
-            except Stopped:
-                return
-            except AWAY as error:
-                failures += 1
-                polling.got(asked, 0)
-                polling.away(error, failures)
-                continue
-            failures = 0
-            polling.got(asked, len(messages))
-            if not messages:
-                polling.nothing()
-                continue
-            try:
-                self._take(messages)
-            finally:
-                polling.done()
-
-    def _take(self, messages: Messages[T]) -> None:
-        lease = messages[0]._lease
+        before: Acknowledgement[T] | None = None  # of the messages before, to be said with the next pop
         try:
-            if self._polling.stop.is_set():  # they came while the consumer was told to end
+            while True:
+                asked = polling.grant(self._settings.batch)
+                if not asked:  # others may wait for these partitions
+                    self._said(before)
+                    before = None
+                    asked = polling.room(self._settings.batch)
+                if not asked:
+                    return
+                try:
+                    messages = pop(
+                        self._calls,
+                        self._codec,
+                        self._settings,
+                        batch=asked,
+                        wait_seconds=polling.wait_seconds,
+                        auto_ack=False,
+                        stop=polling.stop,
+                        ahead=before.ahead if before is not None else None,
+                    )
+                except Stopped:
+                    self._said(before)
+                    return
+                except AWAY as error:
+                    failures += 1
+                    polling.got(asked, 0)
+                    self._said(before)
+                    before = None
+                    polling.away(error, failures)
+                    continue
+                failures = 0
+                polling.got(asked, len(messages))
+                if not messages:
+                    self._said(before)
+                    before = None
+                    polling.nothing()
+                    continue
+                before = self._take(messages, before)
+        except BaseException:
+            if before is not None:
+                before.broken_off()
+            raise
+
+    def _said(self, before: Acknowledgement[T] | None) -> None:
+        if before is not None and (lost := before.said()):
+            self._count(lost=lost)
+
+    def _take(self, messages: Messages[T], before: Acknowledgement[T] | None) -> Acknowledgement[T] | None:
+        """Handle them; gives what is to be said of them, if that has not been said."""
+        lease, polling = messages[0]._lease, self._polling
+        polling.renewer.add(lease)
+
+        def over() -> None:
+            polling.renewer.remove(lease)
+            polling.done()
+
+        done: list[Message[T]] = []
+        try:
+            self._said(before)
+            if polling.stop.is_set():  # they came while the consumer was told to end
                 give_back(self._calls, messages)
-                return
-            self._polling.renewer.add(lease)
-            self._handle(messages)
+            else:
+                done = self._handle(messages)
         except BaseException:
             give_back(self._calls, messages)
             raise
         finally:
-            self._polling.renewer.remove(lease)
+            if not done:
+                over()
+        return Acknowledgement(done, over) if done else None
 
-    def _handle_all(self, messages: Messages[T]) -> None:
+    def _handle_all(self, messages: Messages[T]) -> list[Message[T]]:
         try:
             with telemetry.handling(messages[0].queue, [message.trace_id for message in messages]):
                 _io.call(self._handler, messages)
         except Exception as error:  # noqa: BLE001 - the handler's: it goes to the broker
             self._failed(messages[0], messages.unsettled, error)
-            return
+            return []
         self._count(handled=len(messages))
-        if self._acks and (left := messages.unsettled):
-            self._count(lost=settle_surely(left, "completed"))
+        return messages.unsettled if self._acks else []
 
-    def _handle_each(self, messages: Messages[T]) -> None:
+    def _handle_each(self, messages: Messages[T]) -> list[Message[T]]:
         hand = Hand(messages, acks=self._acks)
         for message in hand:
             try:
@@ -208,9 +241,10 @@ class Consumption(Generic[T]):
                 self._count(handled=1)
                 hand.done(message)
             if self._polling.stop.is_set():
+                hand.put_down()
                 break
-        hand.put_down()
         self._count(lost=hand.lost)
+        return hand.unsaid
 
     def _failed(self, first: Message[T], messages: list[Message[T]], error: Exception) -> None:
         """The handler raised; ``messages`` are those about which nothing was said by hand."""

@@ -17,6 +17,7 @@ from queenstream.errors import LeaseLost, QueenstreamError
 
 T = TypeVar("T")
 MOST_ACKS = 10_000  # in one request
+ACK_PATH = "/api/v1/ack/batch"
 ASSUMED_SECONDS = 60.0  # the lease of a broker that does not say
 AGAIN = ("failed", "retry")  # with one of these a message comes again
 _RESULTS = list[AckResult]
@@ -176,30 +177,42 @@ def settle(
     results: list[AckResult] = []
     for first in range(0, len(wanted), MOST_ACKS):
         some = wanted[first : first + MOST_ACKS]
-        groups = {message.consumer_group for message in some}
-        shared = groups.pop() if len(groups) == 1 else None
-        acks = [
-            Ack(
-                message.transaction_id,
-                message.partition_id,
-                status,
-                message.lease_id,
-                said,
-                None if shared is not None else message.consumer_group,
-            )
-            for message in some
-        ]
-        answer = calls.send("POST", "/api/v1/ack/batch", encode(AckBody(shared, acks)), timeout=timeout)
-        if only_refused and answer.body.count(_SUCCESS) == len(some):  # as nearly always: nothing to look at
-            for message in some:
-                message._settled, message._again = True, status in AGAIN
-            continue
-        found: list[AckResult] = decoded(answer.body, _RESULTS)
-        for message, result in zip(some, found, strict=True):
-            message._settled = True
-            message._again = status in AGAIN or not result.success
-        results += [result for result in found if not result.success] if only_refused else found
+        answer = calls.send("POST", ACK_PATH, ack_body(some, status, said), timeout=timeout)
+        results += note(some, status, answer.body, only_refused)
     return results
+
+
+def ack_body(messages: Sequence[Message[Any]], status: AckStatus, said: str | None = None) -> bytes:
+    """What is sent to ``ACK_PATH``."""
+    groups = {message.consumer_group for message in messages}
+    shared = groups.pop() if len(groups) == 1 else None
+    acks = [
+        Ack(
+            message.transaction_id,
+            message.partition_id,
+            status,
+            message.lease_id,
+            said,
+            None if shared is not None else message.consumer_group,
+        )
+        for message in messages
+    ]
+    return encode(AckBody(shared, acks))
+
+
+def note(
+    messages: Sequence[Message[Any]], status: AckStatus, answer: bytes, only_refused: bool
+) -> list[AckResult]:
+    """Note what the broker answered."""
+    if only_refused and answer.count(_SUCCESS) == len(messages):  # as nearly always: nothing to look at
+        for message in messages:
+            message._settled, message._again = True, status in AGAIN
+        return []
+    found: list[AckResult] = decoded(answer, _RESULTS)
+    for message, result in zip(messages, found, strict=True):
+        message._settled = True
+        message._again = status in AGAIN or not result.success
+    return [result for result in found if not result.success] if only_refused else found
 
 
 def say_first(calls: Calls, messages: list[Message[Any]], timeout: float | None = None) -> None:

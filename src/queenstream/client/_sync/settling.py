@@ -5,14 +5,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 from queenstream.client._base.brokers import backoff
-from queenstream.client._base.wire import AckStatus
+from queenstream.client._base.requests import Ahead, Answer
+from queenstream.client._base.wire import AckResult, AckStatus
 from queenstream.client._sync import _io
 from queenstream.client._sync._calls import Calls
-from queenstream.client._sync.message import Message, Messages, settle
+from queenstream.client._sync.message import (
+    ACK_PATH,
+    MOST_ACKS,
+    Message,
+    Messages,
+    ack_body,
+    note,
+    settle,
+)
 from queenstream.errors import BrokerUnreachable, QueenstreamError, ServerFailed, Unavailable
 
 T = TypeVar("T")
@@ -39,11 +48,55 @@ def settle_surely(messages: list[Message[Any]], status: AckStatus, error: str | 
                 log.warning("%d messages could not be acknowledged and come again: %s", len(messages), away)
                 return len(messages)
             _io.sleep(backoff(failures))
+    return _too_late(refused)
+
+
+def _too_late(refused: list[AckResult]) -> int:
     if refused:
         log.warning(
             "the lease of %d messages was over and they come again: %s", len(refused), refused[0].error
         )
     return len(refused)
+
+
+class Acknowledgement(Generic[T]):
+    """That messages are done, said with the next pop: one wait for both.
+
+    ``over`` is called as soon as it is said.
+    """
+
+    def __init__(self, messages: list[Message[T]], over: Callable[[], None]) -> None:
+        self._messages = messages
+        self._lease = messages[0]._lease
+        self._over = over
+        self._refused: list[AckResult] | None = None  # None: there is no answer yet
+        self._lease.done = messages
+        self.ahead: Ahead | None = None
+        if len(messages) <= MOST_ACKS:
+            self.ahead = Ahead(ACK_PATH, ack_body(messages, "completed"), self._answered)
+
+    def _answered(self, answer: Answer) -> None:
+        if answer.status == 200:
+            self._lease.done = []
+            self._refused = note(self._messages, "completed", answer.body, only_refused=True)
+            self._over()
+
+    def said(self) -> int:
+        """See to it that it was said; how many were too late."""
+        if self._refused is not None:
+            return _too_late(self._refused)
+        self._lease.done = []
+        lost = settle_surely(self._messages, "completed")
+        self._refused = []
+        self._over()
+        return lost
+
+    def broken_off(self) -> None:
+        """The consumer failed, or was cancelled: say it if that can be done soon."""
+        if self._refused is None:
+            self._over()
+            self._lease.done = [message for message in self._messages if not message._settled]
+            give_back(self._lease.calls, Messages(self._lease.done))
 
 
 def give_back(calls: Calls, messages: Messages[Any]) -> None:
@@ -103,6 +156,11 @@ class Hand(Generic[T]):
         if done:
             self.lost += settle_surely(done, "completed")
         self._acked_at = time.monotonic()
+
+    @property
+    def unsaid(self) -> list[Message[T]]:
+        """Handled, and not yet acknowledged."""
+        return list(self._lease.done)
 
     def put_down(self) -> None:
         """Nobody takes the rest."""
