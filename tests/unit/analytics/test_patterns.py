@@ -45,6 +45,11 @@ def test_it_is_ready_again_once_it_was_false() -> None:
     assert times(found("COUNT(*) > 10 IN 30s", log)) == [10, 110]
 
 
+def test_it_is_ready_again_if_it_was_false_only_between_two_records() -> None:
+    assert times(found("COUNT(*) > 0 IN 10s", clicks(0, 5, 14, 30))) == [0, 30]
+    assert times(found("COUNT(*) > 0 IN 10s AND COUNT(*) > 1 IN 20s", clicks(0, 5, 14, 40, 41))) == [5, 41]
+
+
 def test_what_is_exactly_a_span_old_is_not_in_it() -> None:
     assert found("COUNT(*) > 1 IN 5s", clicks(0, 5, 10)) == []
     assert times(found("COUNT(*) > 1 IN 5s", clicks(0, 4))) == [4]

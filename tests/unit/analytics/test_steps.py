@@ -146,7 +146,7 @@ def test_there_must_be_an_event_time() -> None:
 
 def test_mistakes_are_said_when_it_is_built() -> None:
     with pytest.raises(ConfigError, match="there is no algorithm 'magic'"):
-        readings().anomalies("value", window="1m", algorithm="magic")  # type: ignore[arg-type]
+        readings().anomalies("value", window="1m", algorithm="magic")  # type: ignore[call-overload]
     with pytest.raises(ExpressionError, match="expected IN"):
         readings().patterns(p="COUNT(*) > 1")
     with pytest.raises(ConfigError, match="names no pattern"):
@@ -154,7 +154,7 @@ def test_mistakes_are_said_when_it_is_built() -> None:
     with pytest.raises(ConfigError, match="events is 0"):
         readings().patterns(p="COUNT(*) > 1 IN 1s", events=0)
     with pytest.raises(ConfigError, match="emit"):
-        readings().anomalies("value", window="1m", emit="all")  # type: ignore[arg-type]
+        readings().anomalies("value", window="1m", emit="all")  # type: ignore[call-overload]
 
 
 def test_the_plan_says_what_is_looked_for() -> None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from queenstream import durations
 from queenstream.errors import ConfigError
 from queenstream.pipeline import nodes
 from queenstream.pipeline.analytics.detectors import Algorithm, Detector
-from queenstream.pipeline.analytics.patterns import Pattern, Sequence, expressions, parse, thresholds
-from queenstream.pipeline.analytics.steps import Anomalies, Look, Ordered, Patterns
-from queenstream.pipeline.expressions import Column
+from queenstream.pipeline.analytics.matching import EVENTS
+from queenstream.pipeline.analytics.patterns import expressions, parse
+from queenstream.pipeline.analytics.patterns import length_us as pattern_us
+from queenstream.pipeline.analytics.ruled import Ruled
+from queenstream.pipeline.analytics.rules import Kind
+from queenstream.pipeline.analytics.several import Several
+from queenstream.pipeline.analytics.steps import Anomalies, Look, Ordered
+from queenstream.pipeline.expressions import Column, Expr
 from queenstream.pipeline.nodes import Node, Place
 from queenstream.pipeline.policies import ErrorPolicy
 from queenstream.schemas import Schema
@@ -25,95 +31,97 @@ ANOMALY = Schema.of(
     "mean double, deviation double, score double, anomaly boolean"
 )
 MATCH = Schema.of("pattern string, key variant, start timestamp, end timestamp, value double, events variant")
-_FADED = 20  # so many windows later nothing is left of a value that counts by its age
+
+
+@dataclass(frozen=True)
+class Told:
+    """What all these steps are told."""
+
+    where: Place
+    inputs: tuple[Node, ...]
+    name: str
+    policy: ErrorPolicy | None
+    grace: timedelta
 
 
 def anomalies(
-    where: Place,
-    inputs: tuple[Node, ...],
-    name: str,
-    policy: ErrorPolicy | None,
+    step: Told,
     *,
     field: str,
     algorithm: Algorithm,
     window: timedelta,
     threshold: float | None,
     min_samples: int,
-    grace: timedelta,
     emit: Shown,
 ) -> nodes.Stateful:
     """The step that finds numbers unlike those before them."""
-    window_us = length_us(window)
-    detector = Detector(algorithm, window_us=window_us, threshold=threshold, min_samples=min_samples)
-    name = name or f"anomalies:{field}"
-    look = Anomalies(name, field, detector, everything=emit == "scores")
-    faded = window * (_FADED if algorithm == "ewma" else 1)
+    detector = Detector(algorithm, window_us=length_us(window), threshold=threshold, min_samples=min_samples)
+    step = replace(step, name=step.name or f"anomalies:{field}")
+    look = Anomalies(step.name, field, detector, everything=emit == "scores")
     told = {
         "": f"{algorithm} of {field}, window {durations.format(window)}",
         "threshold": f"{detector.threshold:g}",
         "min_samples": str(min_samples),
     }
-    column = Column(field)
-    return _node(
-        where, inputs, name or f"anomalies:{field}", policy, look, grace, faded, told, (column,), ANOMALY
-    )
+    return _node(step, look, told, ANOMALY, lasts_us=detector.lasts_us, reads=(Column(field),))
 
 
-def patterns(
-    where: Place,
-    inputs: tuple[Node, ...],
-    name: str,
-    policy: ErrorPolicy | None,
-    *,
-    texts: Mapping[str, str],
-    event: str,
-    events: int,
-    grace: timedelta,
-) -> nodes.Stateful:
+def patterns(step: Told, *, texts: Mapping[str, str], event: str, events: int) -> nodes.Stateful:
     """The step that finds patterns."""
     if not texts:
         raise ConfigError("patterns() names no pattern; write patterns(rapid='COUNT(*) > 10 IN 30s')")
+    _check_events(events)
+    parsed = [parse(text, event) for text in texts.values()]
+    reads = tuple(expr for pattern in parsed for expr in expressions(pattern))
+    look = Several.of_patterns(texts, event=event, events=events)
+    told = {name: " ".join(text.split()) for name, text in texts.items()}
+    return _node(step, look, told, MATCH, lasts_us=max(map(pattern_us, parsed)), reads=reads)
+
+
+def ruled(
+    step: Told, kind: Kind, *, rules: str, events: int = EVENTS, emit: Shown = "anomalies"
+) -> nodes.Stateful:
+    """The step that goes by a set of rules, which a broker keeps."""
+    if not rules.strip():
+        raise ConfigError(f"{kind}(rules=…) names no set of rules; write {kind}(rules='fraud')")
+    _check_events(events)
+    look = Ruled(rules, kind, events=events, everything=emit == "scores")
+    step = replace(step, name=step.name or f"{kind}:{rules}")
+    schema = MATCH if kind == "patterns" else ANOMALY
+    return _node(step, look, {"": f"{kind} of the rules {rules}"}, schema, rules=rules)
+
+
+def _check_events(events: int) -> None:
     if isinstance(events, bool) or events < 1:
         raise ConfigError(f"events is {events}; give at least 1")
-    parsed = [parse(text, event) for text in texts.values()]
-    longest = timedelta(microseconds=max(map(_length_us, parsed)))
-    reads = tuple(expr for pattern in parsed for expr in expressions(pattern))
-    look = Patterns(texts, event=event, events=events)
-    told = {name: " ".join(text.split()) for name, text in texts.items()}
-    return _node(where, inputs, name, policy, look, grace, longest, told, reads, MATCH)
 
 
 def _node(
-    where: Place,
-    inputs: tuple[Node, ...],
-    name: str,
-    policy: ErrorPolicy | None,
+    step: Told,
     look: Look,
-    grace: timedelta,
-    lasts: timedelta,
     told: Mapping[str, str],
-    reads: tuple[Any, ...],
     schema: Schema,
+    *,
+    lasts_us: int | None = None,
+    reads: tuple[Expr, ...] = (),
+    rules: str | None = None,
 ) -> nodes.Stateful:
-    ordered = Ordered(look, length_us(grace))
-    late = {"grace": durations.format(grace)} if grace else {}
+    ordered = Ordered(look, length_us(step.grace))
+    late = {"grace": durations.format(step.grace)} if step.grace else {}
     return nodes.Stateful(
-        where=where,
-        inputs=inputs,
+        where=step.where,
+        inputs=step.inputs,
         function=ordered,
         on_timer=ordered.on_timer,
-        # Then a key is as if it had never been.
-        ttl=lasts + grace + timedelta(seconds=1),
-        grace=grace,
+        # Then a key is as if it had never been. Where rules change, the step looks after it itself.
+        ttl=None
+        if lasts_us is None
+        else timedelta(microseconds=lasts_us) + step.grace + timedelta(seconds=1),
+        grace=step.grace,
         schema=schema,
         looks=tuple({**told, **late}.items()),
         reads=reads,
-        name=name,
-        on_error=policy,
+        rules=rules,
+        name=step.name,
+        on_error=step.policy,
     )
-
-
-def _length_us(pattern: Pattern) -> int:
-    if isinstance(pattern, Sequence):
-        return pattern.within_us
-    return max(each.span_us for each in thresholds(pattern))

@@ -34,6 +34,7 @@ ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 THRESHOLDS: dict[Algorithm, float] = {"zscore": 2.5, "mad": 3.5, "iqr": 1.5, "ewma": 3.0}
 """What counts as unusual, unless said."""
 
+_FADED = 20  # so many windows later nothing is left of a value that counts by its age
 _NORMAL = 1.4826  # makes the median distance of normally distributed values their standard deviation
 
 
@@ -71,6 +72,11 @@ class Detector:
         self.min_samples = min_samples
         self._window_us = window_us
         self._way = _WAYS[algorithm]
+
+    @property
+    def lasts_us(self) -> int:
+        """How long after the last value nothing is left of it."""
+        return self._window_us * (_FADED if self.algorithm == "ewma" else 1)
 
     def begin(self) -> Held:
         """Nothing seen yet."""

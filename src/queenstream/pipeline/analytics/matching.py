@@ -111,18 +111,22 @@ class _Conditions:
             None if each.field is None else paths.getter(each.field) for each in self._thresholds
         ]
         self._fits = [None if each.where is None else each.where.compile() for each in self._thresholds]
+        self._of_numbers = [
+            (each, read, fits)
+            for each, read, fits in zip(self._thresholds, self._readers, self._fits, strict=True)
+            if read is not None and each.aggregate != "count"
+        ]
         self._only_grows = pattern.only_grows
         self._longest_us = max(each.span_us for each in self._thresholds)
 
     def begin(self) -> Held:
         spans = [TOTALS.begin() for _ in self._thresholds]
         # What holds of nothing at all has not become true yet: it must have been false before.
-        ready = not self._holds(self._pattern, iter([TOTALS.total(span) for span in spans]))
-        return {"spans": spans, "ready": ready, "events": []}
+        return {"spans": spans, "ready": not self._is_true({"spans": spans}), "events": []}
 
     def check(self, record: Any) -> None:
-        for each, read, fits in zip(self._thresholds, self._readers, self._fits, strict=True):
-            if read is None or each.aggregate == "count" or (fits is not None and fits(record) is not True):
+        for each, read, fits in self._of_numbers:
+            if fits is not None and fits(record) is not True:
                 continue
             if number_of(read(record)) is None:
                 told = f"{each.aggregate.upper()}({each.field})"
@@ -166,6 +170,11 @@ class _Conditions:
 
     def _leave(self, held: Held, until: int) -> list[Match]:
         """Records leave their spans one after the other: what a condition is in between counts."""
+        if self._only_grows:  # leaving can only make it false, and what is false at the end may fire again
+            for each, span in zip(self._thresholds, held["spans"], strict=True):
+                TOTALS.expire(span, until - each.span_us)
+            held["ready"] = held["ready"] or not self._is_true(held)
+            return []
         found: list[Match] = []
         while (at := self._next(held)) is not None and at <= until:
             for each, span in zip(self._thresholds, held["spans"], strict=True):
@@ -185,6 +194,9 @@ class _Conditions:
         shown = [record for time, record in held["events"] if time > at - self._longest_us]
         value = _value(self._thresholds[0], totals[0])
         return [Match(self._name, min(oldest, default=at), at, value, shown)]
+
+    def _is_true(self, held: Held) -> bool:
+        return self._holds(self._pattern, iter([TOTALS.total(span) for span in held["spans"]]))
 
     def _holds(self, condition: Condition, totals: Any) -> bool:
         """Whether it is true; ``totals`` of its thresholds, from left to right."""

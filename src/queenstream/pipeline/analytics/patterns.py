@@ -33,7 +33,7 @@ from queenstream import durations, paths
 from queenstream.pipeline.expressions import Binary, Column, Expr
 from queenstream.pipeline.expressions import Literal as Constant
 from queenstream.pipeline.grammar import Tokens, parse_predicate
-from queenstream.windows import length_us
+from queenstream.windows import length_us as microseconds
 
 Aggregate: TypeAlias = Literal["count", "sum", "avg", "min", "max"]
 AGGREGATES: tuple[Aggregate, ...] = get_args(Aggregate)
@@ -113,6 +113,17 @@ def thresholds(pattern: Pattern) -> list[Threshold]:
     if isinstance(pattern, Junction):
         return [each for part in pattern.parts for each in thresholds(part)]
     return [pattern] if isinstance(pattern, Threshold) else []
+
+
+def length_us(pattern: Pattern) -> int:
+    """How far back it looks.
+
+    >>> length_us(parse("COUNT(*) > 1 IN 1s OR MIN(x) < 2 IN 2s"))
+    2000000
+    """
+    if isinstance(pattern, Sequence):
+        return pattern.within_us
+    return max(each.span_us for each in thresholds(pattern))
 
 
 def expressions(pattern: Pattern) -> list[Expr]:
@@ -209,7 +220,7 @@ def _span(tokens: Tokens, word: str, said: str) -> int:
     token = tokens.take()
     if token.kind != "duration":
         raise tokens.expected("a span such as 30s", token)
-    found = length_us(durations.parse(token.written))
+    found = microseconds(durations.parse(token.written))
     if found <= 0:
         raise tokens.error("a span of no time", token)
     return found

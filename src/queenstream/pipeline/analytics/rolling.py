@@ -22,7 +22,7 @@ Moments: TypeAlias = tuple[float, float, float]
 """How many, their mean, and the sum of their squared distances from it."""
 
 Totals: TypeAlias = tuple[float, float, float, float]
-"""How many, their sum, the least and the greatest."""
+"""How many, their sum, the least and the greatest; of none, the last two mean nothing."""
 
 
 class Rolling(Generic[S]):
@@ -97,10 +97,14 @@ def _merged_moments(left: Moments, right: Moments) -> Moments:
 def _merged_totals(left: Totals, right: Totals) -> Totals:
     n, total, low, high = left
     m, more, lower, higher = right
+    if not n:
+        return m, more, lower, higher
+    if not m:
+        return n, total, low, high
     return n + m, total + more, min(low, lower), max(high, higher)
 
 
 MOMENTS: Rolling[Moments] = Rolling((0.0, 0.0, 0.0), lambda value: (1.0, value, 0.0), _merged_moments)
 TOTALS: Rolling[Totals] = Rolling(
-    (0.0, 0.0, float("inf"), float("-inf")), lambda value: (1.0, value, value, value), _merged_totals
+    (0.0, 0.0, 0.0, 0.0), lambda value: (1.0, value, value, value), _merged_totals
 )

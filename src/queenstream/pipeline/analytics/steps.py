@@ -8,17 +8,17 @@ are out of order by less than the grace give what ordered ones give.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from queenstream import paths
 from queenstream.pipeline.analytics.detectors import Detector
-from queenstream.pipeline.analytics.matching import EVENTS, Matcher, number_of, parse
+from queenstream.pipeline.analytics.matching import number_of
 from queenstream.pipeline.analytics.rolling import Held
 from queenstream.pipeline.records import moment, short
 from queenstream.pipeline.state import State
 
-_WAITING, _LOOKED = "waiting", "looked"
+_WAITING, _LOOKED, _LAST = "waiting", "looked", "last"
 _DUE = "due"
 
 
@@ -45,53 +45,73 @@ class Look(Protocol):
         """Up to where time must come for something to be found without a record."""
         ...
 
+    def lasts_us(self) -> int | None:
+        """How long after its last record a key is as if it had never been; None: the step's ttl says it."""
+        ...
+
 
 class Ordered:
     """Calls a ``Look`` in the order of event time. It is the function of a step with state."""
 
     def __init__(self, look: Look, grace_us: int) -> None:
-        self._look = look
-        self._grace_us = grace_us
+        self.look = look
+        self.grace_us = grace_us
 
     def __call__(self, key: Any, record: Any, state: State) -> None:  # noqa: ARG002 - as such functions are
         """A record comes: it waits for its turn."""
-        at = state.time_us
-        entry = [at, self._look.taken(record)]
+        self.gather([(state.time_us, self.look.taken(record))], state)
+
+    def prepared(self, record: Any) -> Any:
+        """What is kept of a record; raises for one that cannot be looked at."""
+        return self.look.taken(record)
+
+    def gather(self, entries: Iterable[tuple[int, Any]], state: State) -> None:
+        """Records come, each with its time and what is kept of it: they wait for their turn."""
         waiting = state.get(_WAITING) or []
-        if not waiting or at < waiting[0][0]:
-            state.set_timer_us(_DUE, at + self._grace_us)
-        if waiting and at < waiting[-1][0]:
-            insort(waiting, entry, key=_time)
-        else:
-            waiting.append(entry)
+        first = waiting[0][0] if waiting else None
+        for at, taken in entries:
+            if waiting and at < waiting[-1][0]:
+                insort(waiting, [at, taken], key=_time)
+            else:
+                waiting.append([at, taken])
+        if first is None or waiting[0][0] < first:
+            state.set_timer_us(_DUE, waiting[0][0] + self.grace_us)
         state.set(_WAITING, waiting)
 
     def on_timer(self, key: Any, timer: str, state: State) -> None:  # noqa: ARG002 - there is only one
         """Time has come: look at those that nobody can come before any more."""
         assert state.watermark_us is not None, "timers come with it"
-        until = state.watermark_us - self._grace_us
+        until = state.watermark_us - self.grace_us
         waiting = state.get(_WAITING) or []
         held = state.get(_LOOKED)
         if held is None:
-            held = self._look.begin()
+            held = self.look.begin()
         seen = 0
         for at, taken in waiting:
             if at > until:
                 break
             seen += 1
-            for row in self._look.see(held, at, taken, key):
+            for row in self.look.see(held, at, taken, key):
                 state.emit(row)
         # A record at ``until`` itself may still come.
-        for row in self._look.reach(held, until - 1, key):
+        for row in self.look.reach(held, until - 1, key):
             state.emit(row)
         left = waiting[seen:]
         state.set(_WAITING, left)
         state.set(_LOOKED, held)
         dues = [left[0][0]] if left else []
-        if (due := self._look.due(held)) is not None:
+        if (due := self.look.due(held)) is not None:
             dues.append(due + 1)
+        lasts_us = self.look.lasts_us()
+        if lasts_us is not None:
+            last = waiting[seen - 1][0] if seen else state.get(_LAST, until)
+            if not dues and until > last + lasts_us:
+                state.clear()
+                return
+            state.set(_LAST, last)
+            dues.append(last + lasts_us + 1)
         if dues:
-            state.set_timer_us(_DUE, max(min(dues), until + 1) + self._grace_us)
+            state.set_timer_us(_DUE, max(min(dues), until + 1) + self.grace_us)
 
 
 def _time(entry: list[Any]) -> int:
@@ -108,12 +128,16 @@ class Anomalies:
         self._detector = detector
         self._everything = everything
 
+    def number(self, record: Any) -> float | None:
+        """The record's number, if it has one."""
+        return number_of(self._read(record))
+
     def taken(self, record: Any) -> float:
-        value = self._read(record)
-        found = number_of(value)
+        found = self.number(record)
         if found is None:
             raise ValueError(
-                f"{self._field} is {short(value)}, and not a number; mend the record or filter it out"
+                f"{self._field} is {short(self._read(record))}, and not a number; mend the record or filter "
+                "it out"
             )
         return found
 
@@ -145,50 +169,5 @@ class Anomalies:
     def due(self, held: Held) -> int | None:  # noqa: ARG002
         return None
 
-
-class Patterns:
-    """Several patterns over the same records. Each keeps its own state, under its name and what it says."""
-
-    def __init__(self, patterns: Mapping[str, str], *, event: str = "type", events: int = EVENTS) -> None:
-        self._matchers = {
-            f"{name}: {text}": Matcher(name, parse(text, event), events) for name, text in patterns.items()
-        }
-
-    def taken(self, record: Any) -> Any:
-        for matcher in self._matchers.values():
-            matcher.check(record)
-        return record
-
-    def begin(self) -> Held:
-        return {}
-
-    def see(self, held: Held, at: int, taken: Any, key: Any) -> list[dict[str, Any]]:
-        found = []
-        for name, matcher in self._matchers.items():
-            own = held.get(name)
-            if own is None:
-                own = held[name] = matcher.begin()
-            found += matcher.see(own, at, taken)
-        return [_row(match, key) for match in found]
-
-    def reach(self, held: Held, at: int, key: Any) -> list[dict[str, Any]]:
-        found = []
-        for name, matcher in self._matchers.items():
-            if name in held:
-                found += matcher.reach(held[name], at)
-        return [_row(match, key) for match in found]
-
-    def due(self, held: Held) -> int | None:
-        dues = [matcher.due(held[name]) for name, matcher in self._matchers.items() if name in held]
-        return min((due for due in dues if due is not None), default=None)
-
-
-def _row(match: Any, key: Any) -> dict[str, Any]:
-    return {
-        "pattern": match.pattern,
-        "key": key,
-        "start": moment(match.start),
-        "end": moment(match.end),
-        "value": match.value,
-        "events": match.events,
-    }
+    def lasts_us(self) -> int | None:
+        return None
