@@ -320,6 +320,9 @@ class Settings:
         30 * _DAY, _duration("1s", "3650d"), "How long dead letters are kept."
     )
     trace_retention: float = _setting(7 * _DAY, _duration("1s", "3650d"), "How long traces are kept.")
+    audit_retention: float = _setting(
+        90 * _DAY, _duration("1s", "3650d"), "How long administrative acts are kept."
+    )
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def source(self, name: str) -> str:

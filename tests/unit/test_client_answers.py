@@ -9,11 +9,26 @@ import msgspec
 import pytest
 from msgspec.structs import fields
 
-from queenstream.broker import wire, wire_admin, wire_history, wire_pipelines, wire_streams, wire_system
+from queenstream.broker import (
+    wire,
+    wire_admin,
+    wire_audit,
+    wire_history,
+    wire_live,
+    wire_pipelines,
+    wire_rules,
+    wire_search,
+    wire_streams,
+    wire_system,
+)
 from queenstream.client._base import (
     answers,
+    answers_audit,
     answers_history,
+    answers_live,
     answers_pipelines,
+    answers_rules,
+    answers_search,
     answers_streams,
     answers_system,
 )
@@ -34,8 +49,12 @@ def structs() -> Iterator[tuple[type[msgspec.Struct], type[msgspec.Struct]]]:
     """The client's types, each with the broker's."""
     for ours, theirs in (
         (answers, wire_admin),
+        (answers_audit, wire_audit),
+        (answers_live, wire_live),
+        (answers_search, wire_search),
         (answers_history, wire_history),
         (answers_pipelines, wire_pipelines),
+        (answers_rules, wire_rules),
         (answers_streams, wire_streams),
         (answers_system, wire_system),
     ):

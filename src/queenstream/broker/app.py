@@ -14,11 +14,13 @@ import time
 import uuid
 from collections.abc import Callable, Coroutine
 from datetime import datetime
+from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
 
 import msgspec
 
+from queenstream.broker import auditing
 from queenstream.broker.acking import Acker
 from queenstream.broker.auth import Authenticator, Identity, require
 from queenstream.broker.background import Background
@@ -27,15 +29,19 @@ from queenstream.broker.directory import Directory
 from queenstream.broker.encryption import Keyring
 from queenstream.broker.gauges import GaugeReader, Probe
 from queenstream.broker.http import HttpServer, Limits
+from queenstream.broker.lagging import Lags
+from queenstream.broker.live import Live
 from queenstream.broker.metrics import Metrics
 from queenstream.broker.notices import Notice, Notices
 from queenstream.broker.popping import Popper, Ride
 from queenstream.broker.pushing import Pusher
+from queenstream.broker.remembering import Remembered, most_age
 from queenstream.broker.routes import PAGES, ROUTES
 from queenstream.broker.routing import Call, Request, Response, Role, Router, error_response
+from queenstream.broker.searching import Searches
 from queenstream.broker.streams.running import Streams
 from queenstream.config import Settings
-from queenstream.errors import RequestError
+from queenstream.errors import DecryptionError, RequestError
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +84,10 @@ class Broker:
         )  # fmt: skip
         self.acker = Acker(self.database, self.metrics, self.freed, max_batch=settings.max_batch)
         self.notices = Notices(database_url, self._noticed, lambda: self.metrics.background_failed("notices"))
+        self.live_figures = Live(self)
+        self.lags = Lags(self)
+        self.searches = Searches(self)
+        self.remembered = Remembered()
         self.background = Background(self)
         self.streams = Streams(self)
         self.router = Router(ROUTES + PAGES)
@@ -103,6 +113,8 @@ class Broker:
         """Drain: no new requests, those in flight finish, waiting pops are answered, then close."""
         self.ready = False
         self.http.close_listener()
+        await self.live_figures.close()
+        await self.lags.close()
         await self.streams.close()
         await self.popper.close()
         await self.http.drain(self.settings.drain_timeout)
@@ -159,6 +171,17 @@ class Broker:
             "requests_in_flight": self.http.requests_in_flight,
         }
 
+    def reveal(self, key_id: str | None, payload: bytes) -> bytes | None:
+        """A stored payload as JSON; None when it is encrypted and cannot be read here."""
+        if key_id is None:
+            return payload
+        if self.keyring is None:
+            return None
+        try:
+            return self.keyring.decrypt(key_id, payload)
+        except DecryptionError:
+            return None
+
     async def load_settings(self) -> None:
         """Read what all brokers share: the maintenance modes. One at a time: the last to read is right."""
         async with self._loading:
@@ -192,7 +215,7 @@ class Broker:
         try:
             identity = await authenticator.check(request.headers.get(b"authorization"))
             require(identity, route.role)
-            request.subject = identity.subject
+            request.subject, request.role = identity.subject, identity.role
             work = self._begin(call)
         except Exception as error:  # noqa: BLE001 - it is the answer
             return self.respond(call, error)
@@ -205,12 +228,21 @@ class Broker:
             call.query = route.decode_query(request.query)
         if route.decoder is not None:
             call.body = route.decode_body(request.body)
+        if route.costly and most_age(request):
+            return self.remembered.answer(request, lambda: self._work(route.handler(call)))
         return route.handler(call)
+
+    async def _work(self, work: Coroutine[Any, Any, Response | None] | None) -> Response | None:
+        return None if work is None else await work
 
     async def _finish(self, call: Call, work: Coroutine[Any, Any, Response | None]) -> Response | None:
         try:
             response = await work
-            return None if response is None else self.respond(call, response)
+            if response is None:
+                return None
+            if call.route is not None and call.route.audited and response.status < HTTPStatus.BAD_REQUEST:
+                await auditing.note(self, call)
+            return self.respond(call, response)
         except Exception as error:  # noqa: BLE001 - it is the answer
             return self.respond(call, error)
 

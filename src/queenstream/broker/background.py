@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from queenstream.broker import auditing
 from queenstream.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -127,6 +128,7 @@ class Background:
         """Say that this broker is alive, with its counters, and store what its queues counted."""
         broker = self._broker
         stats = broker.metrics.snapshot(broker.live())
+        broker.live_figures.note()
         await broker.database.admin(
             "heartbeat", broker.id, broker.address, broker.hostname, os.getpid(), broker.version,
             msgspec.json.encode(stats).decode(),
@@ -154,6 +156,7 @@ class Background:
             return
         await broker.database.admin("forget_dead_letters", broker.settings.dead_letter_retention, now)
         await broker.database.admin("forget_traces", broker.settings.trace_retention, now)
+        await broker.database.admin("forget_acts", broker.settings.audit_retention, auditing.MOST_ACTS, now)
         await broker.database.admin("forget_stats")
         await broker.database.admin("forget_first_pops")
         await broker.database.admin("forget_brokers")

@@ -101,6 +101,20 @@ class Database:
         query = sql.QUERIES[name]
         return await self.run(self._admin, lambda connection: connection.fetch(query, *args))
 
+    async def bounded(self, seconds: float, name: str, *args: Any) -> list[asyncpg.Record] | None:
+        """Run a named query that may be a long one; None: it took longer, and was cancelled."""
+
+        async def work(connection: Any) -> list[asyncpg.Record] | None:
+            try:
+                found: list[asyncpg.Record] = await connection.fetch(
+                    sql.QUERIES[name], *args, timeout=seconds
+                )
+            except TimeoutError:
+                return None
+            return found
+
+        return await self.run(self._admin, work)
+
     async def transaction(self, work: Callable[[Any], Awaitable[T]]) -> T:
         """Run several statements of the hot path as one transaction."""
 

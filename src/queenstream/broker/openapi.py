@@ -1,7 +1,8 @@
 """``/openapi.json``: the routes as an OpenAPI 3.1 document.
 
 Everything comes from the declarations in ``routes/``: what a route takes, answers and needs is written there
-once. An answer of ``str`` is plain text, ``None`` is no content, ``X | str`` is JSON or text as asked for.
+once. An answer of ``str`` is plain text, of a class made from it with a ``media_type`` that, ``None`` is no
+content, ``X | str`` is JSON or text as asked for.
 """
 
 from __future__ import annotations
@@ -100,11 +101,12 @@ class _Schemas:
         return own["properties"], own["required"]
 
 
-def _split(answer: Any) -> tuple[Any, bool]:
-    """The JSON part of an answer (None: there is none), and whether it may be text."""
+def _split(answer: Any) -> tuple[Any, str | None]:
+    """The JSON part of an answer (None: there is none), and what kind of text it may be."""
     parts = get_args(answer) if isinstance(answer, types.UnionType) else (answer,)
-    json = [part for part in parts if part is not str]
-    return (json[0] if json else None), str in parts
+    text = [part for part in parts if isinstance(part, type) and issubclass(part, str)]
+    json = [part for part in parts if part not in text]
+    return (json[0] if json else None), (getattr(text[0], "media_type", TEXT) if text else None)
 
 
 def _operation(route: Route, schemas: _Schemas) -> Json:
@@ -181,7 +183,8 @@ def _response(status: int, answer: Any, schemas: _Schemas) -> Json:
     if json is not None:
         content[JSON] = {"schema": schemas[json]}
     if text:
-        content[TEXT] = {"schema": {"type": "string"}}
+        # A stream of events has no end, and so no schema as a whole.
+        content[text] = {"schema": {"type": "string"}} if text == TEXT else {}
     if content:
         response["content"] = content
     return response

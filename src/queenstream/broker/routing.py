@@ -44,7 +44,8 @@ class Request:
     """One HTTP request, as the protocol hands it over."""
 
     __slots__ = (
-        "answer", "body", "gone", "headers", "method", "on_gone", "path", "query", "subject", "transport",
+        "answer", "body", "gone", "headers", "method", "on_gone", "path", "query", "role", "subject",
+        "transport",
     )  # fmt: skip
 
     def __init__(self, method: str, path: str, query: str, headers: dict[bytes, bytes], body: bytes) -> None:
@@ -54,6 +55,7 @@ class Request:
         self.headers = headers  # names in lower case
         self.body = body
         self.subject: str | None = None  # the token's ``sub``
+        self.role = Role.ADMIN  # the token's; without a key in the settings, anybody's
         self.gone = False  # the client has closed the connection
         self.on_gone: Callable[[], None] | None = None  # called once, when ``gone`` becomes true
         self.answer: Callable[[Request, Response], None]  # for a handler that returns no coroutine
@@ -64,8 +66,14 @@ class Request:
         """Whether it comes from this machine, and not for somebody else through a proxy that runs here."""
         if b"x-forwarded-for" in self.headers or b"forwarded" in self.headers:
             return False
+        address = self.address
+        return address is not None and ip_address(address).is_loopback
+
+    @property
+    def address(self) -> str | None:
+        """Where the connection comes from; None: that is not known."""
         peer = self.transport.get_extra_info("peername")
-        return bool(peer) and ip_address(peer[0].partition("%")[0]).is_loopback
+        return peer[0].partition("%")[0] if peer else None
 
 
 class Response:
@@ -141,6 +149,8 @@ class Route:
     answers: dict[int, Any] = field(default_factory=dict)
     decoder: msgspec.json.Decoder[Any] | None = None
     body_optional: bool = False
+    audited: bool = False  # an administrative act: what it does is noted
+    costly: bool = False  # an answer may be given again to who asks for no fresh one
 
     @property
     def summary(self) -> str:
@@ -211,7 +221,14 @@ class Routes:
         query: Any = None,
         answers: dict[int, Any] | None = None,
         body_optional: bool = False,
+        audited: bool = True,
+        costly: bool = False,
     ) -> Callable[[Handler], Handler]:
+        """Declare a route. ``audited``: false for traffic; what only reads is never audited.
+
+        ``costly``: it may take long, so who says ``Cache-Control: max-age=`` may get an answer made before.
+        """
+
         def declare(handler: Handler) -> Handler:
             decoder = None if body is None else msgspec.json.Decoder(body)
             self._routes.append(
@@ -226,6 +243,8 @@ class Routes:
                     answers or {200: Any},
                     decoder,
                     body_optional,
+                    audited and method != "GET",
+                    costly,
                 )
             )
             return handler

@@ -85,7 +85,18 @@ class QueueList(Struct):
 
 
 class PartitionsQuery(PageQuery, rename="camel"):
+    """``prefix`` and ``after`` (a name: the page behind it) are for the partitions of one ``queue``.
+
+    ``order=waiting``: those of a ``consumerGroup`` that have waited longest come first. ``groups``: with
+    where each group stands.
+    """
+
     queue: Text | None = None
+    prefix: Text | None = None
+    after: Text | None = None
+    order: Literal["name", "waiting"] = "name"
+    consumer_group: Text | None = None
+    groups: bool = False
 
 
 class PartitionInfo(Struct, rename="camel"):
@@ -102,9 +113,30 @@ class PartitionInfo(Struct, rename="camel"):
     newest: datetime | None
 
 
+class PartitionGroup(Struct, rename="camel"):
+    consumer_group: str
+    lag: int
+    lag_seconds: float
+    last_consumed_at: datetime | None
+    leased_until: datetime | None
+
+
+class PartitionStatus(PartitionInfo, rename="camel"):
+    groups: list[PartitionGroup]
+
+
+class PartitionRow(PartitionInfo, rename="camel"):
+    """``groups``: if they were asked for."""
+
+    groups: list[PartitionGroup] | UnsetType = UNSET
+
+
 class PartitionList(Struct):
-    partitions: list[PartitionInfo]
+    """``next``: what ``after`` has to be for the page behind this one, if there may be one."""
+
+    partitions: list[PartitionRow]
     pagination: Page
+    next: str | UnsetType = UNSET
 
 
 class QueueGroup(Struct, rename="camel"):
@@ -120,6 +152,12 @@ class QueueGroup(Struct, rename="camel"):
     active: bool
     subscription_mode: str
     subscription_timestamp: datetime | None
+
+
+class QueueDetailQuery(Struct, rename="camel"):
+    """How many partitions to list; 0 is for who only wants the rest."""
+
+    partitions: Annotated[int, Meta(ge=0, le=1000)] = 1000
 
 
 class QueueDetail(Struct, rename="camel"):
@@ -238,18 +276,6 @@ class QueueStatusList(Struct):
     pagination: Page
 
 
-class PartitionGroup(Struct, rename="camel"):
-    consumer_group: str
-    lag: int
-    lag_seconds: float
-    last_consumed_at: datetime | None
-    leased_until: datetime | None
-
-
-class PartitionStatus(PartitionInfo, rename="camel"):
-    groups: list[PartitionGroup]
-
-
 class QueueStatusDetail(Struct):
     queue: QueueStatus
     partitions: list[PartitionStatus]
@@ -354,8 +380,11 @@ class SubscriptionUpdated(Struct, rename="camel"):
 
 
 class SeekBody(Struct, rename="camel"):
+    """``message_id``: the message that comes next, in one partition."""
+
     to_end: bool = False
     timestamp: Moment | None = None
+    message_id: Annotated[str, Meta(pattern="^[0-9]{1,18}$")] | None = None
     dry_run: bool = False
 
 
@@ -367,6 +396,7 @@ class Sought(Struct, rename="camel"):
     queue: str
     partitions_updated: int
     target_timestamp: datetime | UnsetType = UNSET
+    target_message_id: str | UnsetType = UNSET
     to_end: bool | UnsetType = UNSET
     dry_run: bool | UnsetType = UNSET
     affected: int | UnsetType = UNSET

@@ -13,6 +13,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 from queenstream.broker.wire import Long, Name, Text
 from queenstream.broker.wire_admin import Limit, Moment, Page, PageQuery
 
+Pattern = Annotated[str, Meta(max_length=1000)]  # what queen.fold_error makes of an error
 State = Literal["pending", "processing", "completed", "dead"]
 
 # Messages
@@ -59,11 +60,14 @@ class MessageList(Struct):
 
 
 class MessageGroup(Struct, rename="camel"):
+    """``ahead``: how many messages the group has yet to complete before it; None: it is past this one."""
+
     consumer_group: str
     state: State
     tries: int
     error: str | None
     leased_until: datetime | None
+    ahead: int | None
 
 
 class MessageDetail(MessageInfo, rename="camel", kw_only=True):
@@ -117,6 +121,7 @@ class DeadLettersQuery(PageQuery, rename="camel"):
     partition: Text | None = None
     from_: Moment | None = field(default=None, name="from")
     to: Moment | None = None
+    error_pattern: Pattern | None = None
 
 
 class DeadLetter(Struct, rename="camel"):
@@ -157,7 +162,40 @@ class LetterFilter(Struct, rename="camel"):
     consumer_group: Text | None = None
     partition: Text | None = None
     error_contains: Text | None = None
+    error_pattern: Pattern | None = None
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000
+
+
+class ErrorsQuery(Struct, rename="camel"):
+    queue: Text | None = None
+    consumer_group: Text | None = None
+    from_: Moment | None = field(default=None, name="from")
+    to: Moment | None = None
+    limit: Limit = 100
+
+
+class LetterError(Struct, rename="camel"):
+    """Dead letters of a queue whose errors are alike; ``pattern`` has # for the numbers and ids in them.
+
+    ``example`` is the error of the last one, whose id is ``exampleId``.
+    """
+
+    queue: str
+    pattern: str
+    letters: int
+    consumer_groups: list[str]
+    first_failed_at: datetime
+    last_failed_at: datetime
+    example: str | None
+    example_id: str
+
+
+class LetterErrorList(Struct):
+    """``letters``: how many were looked at, the newest; ``complete``: whether those were all."""
+
+    errors: list[LetterError]
+    letters: int
+    complete: bool
 
 
 class LettersRetried(Struct):

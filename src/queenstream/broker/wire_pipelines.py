@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
@@ -25,14 +25,76 @@ class ReportBody(Struct, rename="camel", kw_only=True):
     plan: Raw | UnsetType = UNSET
     error: Long | None = None
     checkpoint: Place | None = None
+    inside: Raw | UnsetType = UNSET
+
+
+class Wanted(Struct):
+    """What somebody wants to see inside a run; ``key``: and what it remembers of that."""
+
+    key: str | None
 
 
 class Reported(Struct, rename="camel"):
-    """``stored``: False, if it told a moment ago. ``wants_plan``: say the plan with the next report."""
+    """``stored``: False, if it told a moment ago. ``wants_plan``: say the plan with the next report.
+
+    ``wants_inside``: somebody looks; say what there is to see inside.
+    """
 
     stored: bool
     wants_plan: bool
     next_seconds: float
+    wants_inside: Wanted | None
+
+
+class InsideQuery(Struct):
+    """``key``: what the run remembers of it, too; it comes with a later answer."""
+
+    key: Name | None = None
+
+
+class BatchInfo(Struct):
+    """A batch that is in the sinks: when (seconds since 1970), how many records, how many seconds it took."""
+
+    ended: float
+    records: float
+    seconds: float
+
+
+class CheckpointInfo(Struct, rename="camel"):
+    """``clean``: the run was stopped there; None: that is not known."""
+
+    id: str
+    committed_at: datetime
+    clean: bool | None
+
+
+class KeyState(Struct):
+    """What steps remember of a key."""
+
+    key: str
+    entries: list[dict[str, Any]]
+
+
+class Inside(Struct):
+    """What a run can show of itself; ``error``: why it cannot. ``samples``: rows by step, as text."""
+
+    batches: list[BatchInfo] = []
+    samples: dict[str, list[str]] = {}
+    checkpoints: list[CheckpointInfo] = []
+    state: KeyState | None = None
+    error: str | None = None
+
+
+class PipelineInside(Struct, rename="camel"):
+    """What the run told last; nothing, if nobody has looked before: ask again in a few seconds.
+
+    ``key``: of which the state was asked for; ``inside.state`` may still be that of another one.
+    """
+
+    pipeline: str
+    told_at: datetime | None
+    key: str | None
+    inside: Inside
 
 
 RunState = Literal["running", "stopped", "failed", "lost"]

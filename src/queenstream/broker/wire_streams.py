@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from msgspec import Meta, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from queenstream.broker.wire import Long, Name, Text
-from queenstream.broker.wire_admin import Limit
+from queenstream.broker.wire_admin import Limit, Moment
 
 Milliseconds = Annotated[int, Meta(ge=0, le=3_155_760_000_000)]  # up to a hundred years
 Positive = Annotated[int, Meta(ge=1, le=3_155_760_000_000)]
@@ -203,6 +203,8 @@ class WindowsQuery(Struct, rename="camel"):
     consumer_group: Text | None = None
     key: Text | None = None
     state: Literal["open", "ripe", "closed", "waiting", "leased", "done", "dead"] | None = None
+    from_: Moment | None = field(default=None, name="from")
+    to: Moment | None = None
     limit: Limit = 100
 
 
@@ -229,6 +231,72 @@ class WindowInfo(Struct, rename="camel"):
 
 class WindowList(Struct):
     windows: list[WindowInfo]
+
+
+class TimelineQuery(Struct, rename="camel"):
+    """One ``key``, or a page of ``keys`` of them whose names begin with ``prefix`` and come ``after`` one."""
+
+    consumer_group: Text | None = None
+    key: Text | None = None
+    prefix: Text | None = None
+    after: Text | None = None
+    keys: Annotated[int, Meta(ge=1, le=100)] = 20
+    from_: Moment | None = field(default=None, name="from")
+    to: Moment | None = None
+    limit: Annotated[int, Meta(ge=1, le=5000)] = 1000
+
+
+class LateWindow(Struct):
+    """A window for which messages came too late, and how many."""
+
+    start: datetime
+    end: datetime
+    messages: int
+
+
+class KeyTimeline(Struct):
+    """The windows of a key, those made last first."""
+
+    key: str
+    windows: list[WindowInfo]
+    late: list[LateWindow]
+
+
+class Timeline(Struct):
+    """``complete``: whether all windows are there; if not, ask for fewer keys or less time.
+
+    ``next``: what ``after`` has to be for the keys behind these; None: there are none.
+    """
+
+    stream: str
+    now: datetime
+    watermark: datetime | None
+    keys: list[KeyTimeline]
+    complete: bool
+    next: str | None
+
+
+class WindowQuery(Struct, rename="camel"):
+    """``after``: where the last page of its messages ended."""
+
+    consumer_group: Text | None = None
+    after: Annotated[str, Meta(pattern="^[0-9]{1,18}-[0-9]{1,18}$")] | None = None
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+
+
+class WindowContent(Struct, rename="camel"):
+    """One message of a window. ``left_out``: ``data`` is null, being too large for a list."""
+
+    id: str
+    transaction_id: str
+    partition_id: str
+    queue: str
+    partition: str
+    created_at: datetime
+    data: Raw
+    size: int
+    left_out: bool
+    encrypted: bool | UnsetType = UNSET
 
 
 class LateQuery(Struct, rename="camel"):
@@ -270,6 +338,18 @@ class Reason(Struct):
     code: str
     message: str
     remedy: str
+
+
+class WindowDetail(Struct):
+    """A window, what is in it, and why it has not come yet or comes again (as ``/explain`` says it).
+
+    ``next``: what ``after`` has to be for the messages behind these; None: there are none.
+    """
+
+    window: WindowInfo
+    content: list[WindowContent]
+    next: str | None
+    reasons: list[Reason]
 
 
 class Explained(Struct, rename={"consumer_group": "consumerGroup"}):

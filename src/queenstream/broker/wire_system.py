@@ -226,12 +226,15 @@ class Retention(Struct, rename="camel"):
 
 
 class TableStats(Struct, rename="camel"):
+    """``dead_bytes_estimate``: what vacuum could give back, if all rows were equally large."""
+
     table: str
     total_bytes: int
     table_bytes: int
     index_bytes: int
     live_tuples: int
     dead_tuples: int
+    dead_bytes_estimate: int
     last_vacuum: datetime | None
     last_analyze: datetime | None
 

@@ -62,7 +62,9 @@ METHODS = {
     "DELETE /api/v1/messages/{partitionId}/{transactionId}": "delete_message",
     "POST /api/v1/messages/{partitionId}/{transactionId}/retry": "retry_message",
     "POST /api/v1/messages/{partitionId}/{transactionId}/dlq": "dead_letter_message",
+    "GET /api/v1/queues/{queue}/search": "search_messages",
     "GET /api/v1/dlq": "dead_letters",
+    "GET /api/v1/dlq/errors": "letter_errors",
     "GET /api/v1/dlq/{id}": "dead_letter",
     "DELETE /api/v1/dlq/{id}": "delete_dead_letter",
     "POST /api/v1/dlq/{id}/retry": "retry_dead_letter",
@@ -79,23 +81,37 @@ METHODS = {
     "POST /api/v1/consumer-groups/{group}/subscription": "set_subscription",
     "POST /api/v1/consumer-groups/{group}/queues/{queue}/seek": "seek",
     "POST /api/v1/consumer-groups/{group}/queues/{queue}/partitions/{partition}/seek": "seek",
+    "GET /api/v1/consumer-groups/{group}/lag": "group_lag",
+    "GET /api/v1/live": "live_figures",
+    "GET /api/v1/live/history": "live_history",
+    "GET /api/v1/audit": "acts",
+    "GET /api/v1/system/me": "me",
+    "GET /api/v1/system/settings": "settings",
     "GET /api/v1/resources/streams": "streams",
     "GET /api/v1/resources/streams/stats": "stream_stats",
     "GET /api/v1/resources/streams/{stream}": "stream",
     "GET /api/v1/resources/streams/{stream}/consumers": "stream_groups",
     "GET /api/v1/resources/streams/{stream}/windows": "stream_windows",
+    "GET /api/v1/resources/streams/{stream}/windows/{window}": "stream_window",
+    "GET /api/v1/resources/streams/{stream}/timeline": "stream_timeline",
     "GET /api/v1/resources/streams/{stream}/late": "stream_late",
     "GET /api/v1/resources/streams/{stream}/explain": "explain_stream",
     "DELETE /api/v1/resources/streams/{stream}": "delete_stream",
     "GET /api/v1/pipelines": "pipelines",
     "GET /api/v1/pipelines/{pipeline}": "pipeline",
+    "GET /api/v1/pipelines/{pipeline}/inside": "pipeline_inside",
     "POST /api/v1/pipelines/{pipeline}/report": "report_pipeline",
     "DELETE /api/v1/pipelines/{pipeline}": "delete_pipeline",
+    "GET /api/v1/rules": "rule_sets",
+    "GET /api/v1/rules/{rules}": "rules",
+    "POST /api/v1/rules/{rules}": "apply_rules",
+    "DELETE /api/v1/rules/{rules}": "delete_rules",
 }
 # What the rest of the client speaks.
 ELSEWHERE = {
     *(f"{route.method} {route.path}" for route in (*routes.messages.routes, *routes.streams.routes)),
     "POST /api/v1/traces",
+    "GET /api/v1/events",  # for pages: it never ends, and live_figures has the same
 }
 
 
@@ -577,3 +593,58 @@ async def test_the_synchronous_client_is_the_same(broker: Broker, http: httpx.As
             return found[0].messages, found.total, [group.name for group in queen.admin.groups()]
 
     assert await asyncio.to_thread(look) == (COUNTS, 1, ["g"])
+
+
+# What the console shows
+
+
+async def test_what_goes_on_and_who_did_what(admin: AsyncAdmin, http: httpx.AsyncClient) -> None:
+    await push(http, "orders", *range(3))
+    await pop(http, "orders", consumerGroup="g")
+    figures = await admin.live_figures()
+    assert figures.database.connected
+    assert [(group.consumer_group, group.queue) for group in figures.groups] == [("g", "orders")]
+    assert (await admin.live_history(5)).broker == figures.broker
+    lag = await admin.group_lag("g", queue="orders")
+    assert lag.series[0].points[-1].lag == 3
+
+    await admin.clear_queue("orders")
+    found = await admin.acts(target="orders")
+    assert [(act.action, act.role, act.details["path"]) for act in found.acts] == [
+        ("clear_queue", "admin", {"queue": "orders"})
+    ]
+    me = await admin.me()
+    assert (me.role, me.authentication) == ("admin", False)
+    assert (await admin.settings()).settings["pool"].value == 8
+
+
+async def test_search_errors_and_a_seek_to_a_message(admin: AsyncAdmin, http: httpx.AsyncClient) -> None:
+    await push_ids(http, "orders", "a", "b", "c")
+    found = await admin.search_messages("orders", path="is", value="b")
+    [message] = found.messages
+    assert (message.data, message.left_out, found.stopped, found.next) == ({"is": "b"}, False, None, None)
+    await pop(http, "orders", consumerGroup="g")
+    sought = await admin.seek("g", "orders", partition=message.partition, message_id=message.id, dry_run=True)
+    assert (sought.affected, sought.target_message_id) == (1, message.id)
+    [group] = (await admin.message(message.partition_id, "c")).groups
+    assert group.ahead == 2
+    assert [each.name for each in await admin.partitions("orders", prefix="Def")] == ["Default"]
+    assert [each.name for each in await admin.partitions("orders", waiting_for="g")] == ["Default"]
+
+    await dead(http, "orders", "h", error="timeout after 30 s")
+    [error] = (await admin.letter_errors(queue="orders")).errors
+    assert (error.pattern, error.letters) == ("timeout after # s", 1)
+    assert len(await admin.dead_letters(queue="orders", error_pattern=error.pattern)) == 1
+    assert (await admin.retry_dead_letters("orders", error_pattern=error.pattern)).retried == 1
+
+
+async def test_a_time_line_and_a_window(admin: AsyncAdmin, streams: Streams) -> None:
+    await three_windows(streams)
+    await streams.done()
+    line = await admin.stream_timeline("s", group="g")
+    [key] = line.keys
+    assert (len(key.windows), line.complete, line.next) == (3, True, None)
+    shown = await admin.stream_window("s", key.windows[-1].id, group="g")
+    assert shown.window.id == key.windows[-1].id
+    assert len(shown.content) == key.windows[-1].messages
+    assert shown.reasons

@@ -3,20 +3,41 @@
 from __future__ import annotations
 
 from queenstream.broker.routes import (
+    audit,
     groups,
     history,
+    letters,
+    live,
     messages,
     page,
     pipelines,
     resources,
+    rules,
+    search,
     stream_resources,
     streams,
     system,
+    timeline,
 )
 
 ROUTES = tuple(
     route
-    for module in (messages, streams, stream_resources, resources, history, groups, pipelines, system)
+    for module in (
+        messages,
+        streams,
+        stream_resources,
+        timeline,
+        resources,
+        history,
+        letters,
+        search,
+        groups,
+        live,
+        pipelines,
+        rules,
+        system,
+        audit,
+    )
     for route in module.routes
 )
 PAGES = tuple(page.routes)

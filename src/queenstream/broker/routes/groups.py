@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 from queenstream.broker.directory import Subscription
@@ -70,7 +71,7 @@ def _sums(rows: Sequence[Any]) -> tuple[list[str], int, int, float, GroupState]:
     )
 
 
-@routes.get("/api/v1/consumer-groups", role=Role.READ_ONLY, answers={200: list[Group]})
+@routes.get("/api/v1/consumer-groups", costly=True, role=Role.READ_ONLY, answers={200: list[Group]})
 async def list_groups(call: Call) -> Response:
     """List the consumer groups, with how far behind they are."""
     database = call.broker.database
@@ -84,6 +85,7 @@ async def list_groups(call: Call) -> Response:
 
 @routes.get(
     "/api/v1/consumer-groups/lagging",
+    costly=True,
     role=Role.READ_ONLY,
     query=LaggingQuery,
     answers={200: list[LaggingPartition], 400: ErrorBody},
@@ -98,6 +100,7 @@ async def list_lagging(call: Call) -> Response:
 
 @routes.get(
     "/api/v1/consumer-groups/{group}",
+    costly=True,
     role=Role.READ_ONLY,
     answers={200: GroupDetail, 404: ErrorBody},
 )
@@ -171,8 +174,7 @@ async def subscribe(call: Call) -> Response:
 async def _seek(call: Call, partition_name: str | None) -> Response:
     body: SeekBody = call.body
     name = _name(call)
-    if body.to_end == (body.timestamp is not None):
-        raise InvalidRequest('say where to: {"toEnd": true} or {"timestamp": "2026-01-31T12:00:00Z"}')
+    _check_target(body, partition_name)
     target = None if body.timestamp is None else parse_time(body.timestamp, "timestamp")
     queue = await find_queue(call)
     partition = None
@@ -180,22 +182,47 @@ async def _seek(call: Call, partition_name: str | None) -> Response:
         partition = await find_partition(call, queue, partition_name)
     database = call.broker.database
     answer = Sought(True, name, queue.name, 0)
+    message = None if body.message_id is None else int(body.message_id)
+    if message is not None:
+        target = await _time_of(call, partition, message)
+        answer.target_message_id = str(message)
     if target is None:
         answer.to_end = True
     else:
         answer.target_timestamp = target
     if body.dry_run:
-        row = (await database.admin("preview_seek", queue.id, name, partition, target))[0]
+        row = (await database.admin("preview_seek", queue.id, name, partition, target, message))[0]
         answer.dry_run = True
         answer.affected = row["affected"]
         return reply(answer)
     group = await call.broker.directory.group(queue, name, Subscription("all"))
     if group is None:
         raise unknown_queue(queue.name)
-    rows = await database.admin("seek", group, partition, target, database.now())
+    rows = await database.admin("seek", group, partition, target, database.now(), message)
     answer.partitions_updated = rows[0]["moved"]
     call.broker.changed(queue.name)
     return reply(answer)
+
+
+def _check_target(body: SeekBody, partition_name: str | None) -> None:
+    if sum((body.to_end, body.timestamp is not None, body.message_id is not None)) != 1:
+        raise InvalidRequest(
+            'say where to: {"toEnd": true}, {"timestamp": "2026-01-31T12:00:00Z"}, or in one partition '
+            '{"messageId": "…"}'
+        )
+    if body.message_id is not None and partition_name is None:
+        raise InvalidRequest(
+            "a message is in one partition: POST …/queues/{queue}/partitions/{partition}/seek, or give its "
+            "createdAt as timestamp"
+        )
+
+
+async def _time_of(call: Call, partition: int | None, message: int) -> datetime:
+    rows = await call.broker.database.admin("message_time", partition, message)
+    if not rows:
+        raise NotFound(f"no message {message} is in this partition; it may have expired, or been deleted")
+    at: datetime = rows[0]["created_at"]
+    return at
 
 
 SEEK_ANSWERS: dict[int, Any] = {200: Sought, 400: ErrorBody, 404: ErrorBody}
@@ -219,5 +246,5 @@ async def seek_queue(call: Call) -> Response:
     answers=SEEK_ANSWERS,
 )
 async def seek_partition(call: Call) -> Response:
-    """Move a group in one partition, to its end or to a time."""
+    """Move a group in one partition, to its end, to a time, or so that a message comes next."""
     return await _seek(call, check_name(call.params["partition"], "the partition's name"))

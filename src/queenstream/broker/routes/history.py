@@ -1,4 +1,4 @@
-"""The routes for what was sent: messages, dead letters, and the traces that consumers leave on them."""
+"""The routes for what was sent: messages, and the traces that consumers leave on them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,11 @@ from msgspec import UNSET, Raw, UnsetType
 
 from queenstream.broker.acking import partition_number
 from queenstream.broker.routes.messages import check_name
-from queenstream.broker.routes.resources import find_queue, moment_or_none, pick, unknown_queue
+from queenstream.broker.routes.resources import find_queue, moment_or_none, pick
 from queenstream.broker.routing import Call, Response, Role, Routes, reply
 from queenstream.broker.wire import ErrorBody
 from queenstream.broker.wire_admin import Page
 from queenstream.broker.wire_history import (
-    DeadLetter,
-    DeadLetterDetail,
-    DeadLetterList,
-    DeadLettersQuery,
-    LetterFilter,
-    LetterRetryBody,
-    LettersDeleted,
-    LettersRetried,
     MessageDeleted,
     MessageDetail,
     MessageFilter,
@@ -45,7 +37,7 @@ from queenstream.broker.wire_history import (
     TracesQuery,
     TraceStored,
 )
-from queenstream.errors import Conflict, DecryptionError, NotFound, TooLarge, Unavailable
+from queenstream.errors import Conflict, NotFound, TooLarge, Unavailable
 
 if TYPE_CHECKING:
     from queenstream.broker.app import Broker
@@ -57,22 +49,10 @@ _DEAD = ("dead", "dead_letter", "failed")
 _NULL = Raw(b"null")
 
 
-def reveal(broker: Broker, key_id: str | None, payload: bytes) -> Raw:
-    """A stored payload as JSON; empty when it is encrypted and cannot be read here."""
-    if key_id is None:
-        return Raw(payload)
-    if broker.keyring is None:
-        return Raw()
-    try:
-        return Raw(broker.keyring.decrypt(key_id, payload))
-    except DecryptionError:
-        return Raw()
-
-
-def _readable(broker: Broker, row: Any) -> tuple[Raw, bool | UnsetType]:
+def readable(broker: Broker, row: Any) -> tuple[Raw, bool | UnsetType]:
     """What goes into ``data`` and ``encrypted``."""
-    data = reveal(broker, row["key_id"], row["payload"])
-    return (data, UNSET) if bytes(data) else (_NULL, True)
+    payload = broker.reveal(row["key_id"], row["payload"])
+    return (_NULL, True) if payload is None else (Raw(payload), UNSET)
 
 
 # Messages
@@ -93,7 +73,7 @@ async def _list_messages(call: Call, query: MessageFilter, *names: str | None) -
         )  # fmt: skip
     messages = []
     for row in rows:
-        data, encrypted = _readable(call.broker, row)
+        data, encrypted = readable(call.broker, row)
         messages.append(pick(MessageInfo, row, data=data, encrypted=encrypted))
     return reply(MessageList(messages, Page(query.limit, query.offset, count=len(messages))))
 
@@ -146,7 +126,7 @@ async def show_message(call: Call) -> Response:
     rows = await database.admin("one_message", *place, database.now())
     if not rows:
         raise _no_message(call)
-    data, encrypted = _readable(call.broker, rows[0])
+    data, encrypted = readable(call.broker, rows[0])
     groups: list[MessageGroup] = [
         pick(MessageGroup, row) for row in await database.admin("message_groups", *place, database.now())
     ]
@@ -183,7 +163,7 @@ async def retry_message(call: Call) -> Response:
     """Replay the dead letters of a message, as they are or with another payload."""
     body: RetryBody = call.body
     rows = await call.broker.database.admin("letters_of_message", *_place(call), body.consumer_group or None)
-    replayed = await _replay(call.broker, [row["id"] for row in rows], rows, body.payload)
+    replayed = await replay(call.broker, [row["id"] for row in rows], rows, body.payload)
     if not replayed:
         raise NotFound(
             "only a dead letter can be retried, and this message has none; to deliver others again, "
@@ -192,7 +172,7 @@ async def retry_message(call: Call) -> Response:
     return reply(Retried(True, len(replayed), replayed))
 
 
-async def _replay(
+async def replay(
     broker: Broker, letters: list[int], rows: Any, payload: Raw | UnsetType = UNSET
 ) -> list[Replayed]:
     """Replay dead letters; an edited payload is for the queue of the first of ``rows``."""
@@ -244,117 +224,12 @@ async def move_message(call: Call) -> Response:
     return reply(Moved(True, len(groups), groups))
 
 
-# Dead letters
-
-
-@routes.get(
-    "/api/v1/dlq",
-    role=Role.READ_ONLY,
-    query=DeadLettersQuery,
-    answers={200: DeadLetterList, 400: ErrorBody},
-)
-async def list_dead_letters(call: Call) -> Response:
-    """List dead letters, the newest first."""
-    query: DeadLettersQuery = call.query
-    database = call.broker.database
-    wanted = (
-        query.queue or None,
-        query.consumer_group or None,
-        query.partition or None,
-        moment_or_none(query.from_, "from"),
-        moment_or_none(query.to, "to"),
-    )
-    rows = await database.admin("list_dead_letters", *wanted, None, query.limit, query.offset)
-    total = (await database.admin("count_dead_letters", *wanted))[0]["total"]
-    letters = [_letter(call.broker, DeadLetter, row) for row in rows]
-    return reply(DeadLetterList(letters, Page(query.limit, query.offset, total=total), total))
-
-
-def _letter(broker: Broker, struct: Any, row: Any) -> Any:
-    data, encrypted = _readable(broker, row)
-    return pick(struct, row, data=data, encrypted=encrypted)
-
-
-async def _find_letter(call: Call) -> Any:
-    rows = await call.broker.database.admin(
-        "list_dead_letters", None, None, None, None, None, partition_number(call.params["id"]), 1, 0
-    )
-    if not rows:
-        raise NotFound(
-            f"there is no dead letter {call.params['id'][:20]}; it may have been retried or deleted. "
-            "GET /api/v1/dlq lists those there are."
-        )
-    return rows[0]
-
-
-@routes.get("/api/v1/dlq/{id}", role=Role.READ_ONLY, answers={200: DeadLetterDetail, 404: ErrorBody})
-async def show_dead_letter(call: Call) -> Response:
-    """Show one dead letter."""
-    return reply(_letter(call.broker, DeadLetterDetail, await _find_letter(call)))
-
-
-@routes.delete("/api/v1/dlq/{id}", role=Role.READ_WRITE, answers={200: LettersDeleted, 404: ErrorBody})
-async def delete_dead_letter(call: Call) -> Response:
-    """Delete one dead letter."""
-    row = await _find_letter(call)
-    gone = await call.broker.database.admin("delete_letters", [int(row["id"])])
-    return reply(LettersDeleted(True, len(gone)))
-
-
-@routes.post(
-    "/api/v1/dlq/{id}/retry",
-    role=Role.READ_WRITE,
-    body=LetterRetryBody,
-    body_optional=True,
-    answers={200: Retried, 400: ErrorBody, 404: ErrorBody, 409: ErrorBody},
-)
-async def retry_dead_letter(call: Call) -> Response:
-    """Replay one dead letter, as it is or with another payload."""
-    row = await _find_letter(call)
-    replayed = await _replay(call.broker, [int(row["id"])], [row], call.body.payload)
-    return reply(Retried(True, len(replayed), replayed))
-
-
-async def _letters_like(call: Call) -> list[int]:
-    wanted: LetterFilter = call.body
-    if await call.broker.directory.queue(wanted.queue) is None:
-        raise unknown_queue(wanted.queue)
-    rows = await call.broker.database.admin(
-        "letters_like", wanted.queue, wanted.consumer_group or None, wanted.partition or None,
-        wanted.error_contains or None, wanted.limit,
-    )  # fmt: skip
-    return [row["id"] for row in rows]
-
-
-@routes.post(
-    "/api/v1/dlq/retry",
-    role=Role.READ_WRITE,
-    body=LetterFilter,
-    answers={200: LettersRetried, 400: ErrorBody, 404: ErrorBody, 409: ErrorBody},
-)
-async def retry_dead_letters(call: Call) -> Response:
-    """Replay the dead letters of a queue that fit, in the order in which they died."""
-    replayed = await _replay(call.broker, await _letters_like(call), [])
-    return reply(LettersRetried(True, len(replayed)))
-
-
-@routes.post(
-    "/api/v1/dlq/delete",
-    role=Role.READ_WRITE,
-    body=LetterFilter,
-    answers={200: LettersDeleted, 400: ErrorBody, 404: ErrorBody},
-)
-async def delete_dead_letters(call: Call) -> Response:
-    """Delete the dead letters of a queue that fit."""
-    gone = await call.broker.database.admin("delete_letters", await _letters_like(call))
-    return reply(LettersDeleted(True, len(gone)))
-
-
 # Traces
 
 
 @routes.post(
     "/api/v1/traces",
+    audited=False,
     role=Role.READ_WRITE,
     body=TraceBody,
     answers={201: TraceStored, 400: ErrorBody, 404: ErrorBody, 413: ErrorBody},

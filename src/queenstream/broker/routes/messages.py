@@ -96,6 +96,7 @@ async def configure(call: Call) -> Response:
 
 @routes.post(
     "/api/v1/push",
+    audited=False,
     role=Role.READ_WRITE,
     body=PushBody,
     answers={201: list[PushResult], 400: ErrorBody, 413: ErrorBody, 429: ErrorBody},
@@ -210,6 +211,7 @@ def pop_any(call: Call) -> None:
 
 @routes.post(
     "/api/v1/ack",
+    audited=False,
     role=Role.READ_WRITE,
     body=Ack,
     answers={200: list[AckResult], 400: ErrorBody},
@@ -221,6 +223,7 @@ def ack(call: Call) -> None:
 
 @routes.post(
     "/api/v1/ack/batch",
+    audited=False,
     role=Role.READ_WRITE,
     body=AckBatchBody,
     answers={200: list[AckResult], 400: ErrorBody, 413: ErrorBody},
@@ -232,6 +235,7 @@ def ack_batch(call: Call) -> None:
 
 @routes.post(
     "/api/v1/transaction",
+    audited=False,
     role=Role.READ_WRITE,
     body=TransactionBody,
     answers={200: TransactionResult, 400: ErrorBody, 413: ErrorBody, 429: ErrorBody},
@@ -318,6 +322,7 @@ def _in_order(
 
 @routes.post(
     "/api/v1/lease/{lease}/extend",
+    audited=False,
     role=Role.READ_WRITE,
     body=ExtendBody,
     body_optional=True,

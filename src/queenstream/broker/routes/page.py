@@ -1,48 +1,64 @@
-"""The overview page at ``/``: static files that use the public API like any client."""
+"""The console at ``/``: static files that use the public API like any client.
+
+Its files are built from ``console/`` into ``broker/static`` and are part of the wheel. Where they are
+missing, a plain page says how to build them.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from functools import cache
 from importlib import resources
 
+from queenstream.broker.files import Files
 from queenstream.broker.routing import Call, Response, Role, Routes
 
 routes = Routes("page")
 
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+# Every address that the console shows something at; ``console/src/lib/routes.ts`` has the same, by page.
+ADDRESSES = (
+    "/",
+    "/queues",
+    "/queues/{queue}",
+    "/messages/{partition}/{transaction}",
+    "/groups",
+    "/groups/{group}",
+    "/streams",
+    "/streams/{stream}",
+    "/dead-letters",
+    "/dead-letters/{letter}",
+    "/pipelines",
+    "/pipelines/{pipeline}",
+    "/analytics",
+    "/system",
 )
-_HEADERS = (
-    ("Content-Security-Policy", _POLICY),
-    ("X-Content-Type-Options", "nosniff"),
-    ("Referrer-Policy", "no-referrer"),
-    ("Cache-Control", "no-cache"),
-)
 
 
-def _file(name: str, content_type: str) -> Response:
-    body = resources.files("queenstream.broker").joinpath("page", name).read_bytes()
-    return Response(200, body, content_type, _HEADERS)
+@cache
+def _built() -> Files:
+    return Files(resources.files("queenstream.broker").joinpath("static"))
 
 
-_PAGE = _file("index.html", "text/html; charset=utf-8")
-_STYLE = _file("page.css", "text/css; charset=utf-8")
-_SCRIPT = _file("page.js", "text/javascript; charset=utf-8")
+@cache
+def _plain() -> Files:
+    return Files(resources.files("queenstream.broker").joinpath("page"))
 
 
-@routes.get("/", role=Role.PUBLIC, answers={200: str})
-async def page(_call: Call) -> Response:
-    """The overview page."""
-    return _PAGE
+async def page(call: Call) -> Response:
+    """The console; which page of it, its script reads from the address."""
+    built = await asyncio.to_thread(_built)
+    if "index.html" in built:
+        return built.answer("index.html", call.request)
+    return _plain().answer("plain.html", call.request)
 
 
-@routes.get("/console/page.css", role=Role.PUBLIC, answers={200: str})
-async def page_style(_call: Call) -> Response:
-    """The page's style."""
-    return _STYLE
+for _address in ADDRESSES:
+    routes.get(_address, role=Role.PUBLIC, answers={200: str, 304: None})(page)
 
 
-@routes.get("/console/page.js", role=Role.PUBLIC, answers={200: str})
-async def page_script(_call: Call) -> Response:
-    """The page's script."""
-    return _SCRIPT
+@routes.get("/console/{file}", role=Role.PUBLIC, answers={200: str, 304: None})
+async def console_file(call: Call) -> Response:
+    """A script, style or picture of the console."""
+    name = call.params["file"]
+    built = await asyncio.to_thread(_built)
+    return (_plain() if name == "plain.css" else built).answer(name, call.request)

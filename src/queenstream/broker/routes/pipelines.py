@@ -16,15 +16,19 @@ from queenstream.broker.routing import Call, Response, Role, Routes, reply
 from queenstream.broker.wire import ErrorBody
 from queenstream.broker.wire_admin import Page, PageQuery
 from queenstream.broker.wire_pipelines import (
+    Inside,
+    InsideQuery,
     PipelineDeleted,
     PipelineDetail,
     PipelineInfo,
+    PipelineInside,
     PipelineList,
     PipelinePoint,
     PipelineQuery,
     PipelineRun,
     ReportBody,
     Reported,
+    Wanted,
 )
 from queenstream.errors import Conflict, InvalidRequest, NotFound, TooLarge
 
@@ -36,11 +40,17 @@ MOST_STATS_BYTES = 65_536
 MOST_PIPELINES = 1_000
 MOST_RUNS = 20  # kept of each
 
+LOOK_SECONDS = 30.0  # how long somebody's question makes a run tell
+LOOKED_AT_SECONDS = 2.0  # how often it tells meanwhile
+MOST_INSIDE_BYTES = 262_144
+
+_decode_inside = msgspec.json.Decoder(Inside).decode
 _decode = msgspec.json.Decoder(dict[str, float]).decode
 
 
 @routes.post(
     "/api/v1/pipelines/{pipeline}/report",
+    audited=False,
     role=Role.READ_WRITE,
     body=ReportBody,
     answers={200: Reported, 400: ErrorBody, 409: ErrorBody, 413: ErrorBody},
@@ -61,7 +71,24 @@ async def report_pipeline(call: Call) -> Response:
             f"there are {MOST_PIPELINES} pipelines already; DELETE /api/v1/pipelines/{{pipeline}} those that "
             "are gone"
         )
-    return reply(Reported(row["outcome"] == "stored", row["wants_plan"], REPORT_SECONDS))
+    stored = row["outcome"] == "stored"
+    looks = await database.admin("tell_inside", name, _told_inside(body), LOOK_SECONDS, database.now())
+    wanted = Wanted(looks[0]["key"]) if looks else None
+    pause = LOOKED_AT_SECONDS if looks else REPORT_SECONDS
+    return reply(Reported(stored, row["wants_plan"], pause, wanted))
+
+
+def _told_inside(body: ReportBody) -> bytes | None:
+    if isinstance(body.inside, msgspec.UnsetType):
+        return None
+    inside = bytes(body.inside)
+    if len(inside) > MOST_INSIDE_BYTES:
+        raise TooLarge(f"inside has {len(inside)} bytes; send at most {MOST_INSIDE_BYTES}")
+    try:
+        _decode_inside(inside)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"inside does not fit: {error}") from None
+    return inside
 
 
 def _stats(body: ReportBody) -> bytes:
@@ -117,6 +144,24 @@ async def show_pipeline(call: Call) -> Response:
     newest = {**rows[0], "stats": _decode(rows[0]["stats"]), "plan": Raw(rows[0]["plan"] or b"null")}
     points = [pick(PipelinePoint, point) for point in series]
     return reply(pick(PipelineDetail, newest, name=name, runs=runs, series=points))
+
+
+@routes.get(
+    "/api/v1/pipelines/{pipeline}/inside",
+    role=Role.READ_ONLY,
+    query=InsideQuery,
+    answers={200: PipelineInside, 400: ErrorBody, 404: ErrorBody},
+)
+async def look_inside(call: Call) -> Response:
+    """Show the last batches, sample rows, checkpoints and state by key of a run; it tells while one asks."""
+    query: InsideQuery = call.query
+    name, database = _name(call), call.broker.database
+    rows = await database.admin("look_inside", name, query.key or None, database.now())
+    if not rows:
+        raise _unknown(name)
+    row = rows[0]
+    inside = Inside() if row["inside"] is None else _decode_inside(row["inside"])
+    return reply(PipelineInside(name, row["told_at"], row["key"], inside))
 
 
 @routes.delete(

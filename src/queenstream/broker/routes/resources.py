@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from msgspec import UNSET
+
 from queenstream.broker.directory import Queue
 from queenstream.broker.routes.messages import check_name, parse_time
 from queenstream.broker.routing import Call, Response, Role, Routes, reply
@@ -28,9 +30,11 @@ from queenstream.broker.wire_admin import (
     PartitionGroup,
     PartitionInfo,
     PartitionList,
+    PartitionRow,
     PartitionsQuery,
     PartitionStatus,
     QueueDetail,
+    QueueDetailQuery,
     QueueGroup,
     QueueInfo,
     QueueList,
@@ -46,7 +50,6 @@ from queenstream.errors import InvalidRequest, NotFound
 
 routes = Routes("resources")
 
-MOST_PARTITIONS = 1000  # in the answer about one queue
 MOST_POINTS = 10_000  # in a series
 _STEPS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
 _SPANS = {"minute": timedelta(hours=1), "hour": timedelta(days=1), "day": timedelta(days=30)}
@@ -105,13 +108,24 @@ async def _one_queue(call: Call) -> Any:
     return rows[0]
 
 
-async def _partitions(call: Call, queue: str | None, limit: int, offset: int) -> list[Any]:
+async def _partitions(call: Call, queue: str, limit: int, offset: int) -> list[Any]:
     database = call.broker.database
-    return await database.admin("list_partitions", queue, limit, offset, database.now())
+    return await database.admin("queue_partitions", queue, limit, offset, database.now(), None, None)
+
+
+async def _groups(call: Call, queue: str, partitions: list[Any]) -> dict[str, list[PartitionGroup]]:
+    """Where each group stands in these partitions, by their ids."""
+    database = call.broker.database
+    ids = [int(partition["id"]) for partition in partitions]
+    groups: dict[str, list[PartitionGroup]] = {}
+    for group in await database.admin("partition_groups", queue, ids, database.now()):
+        groups.setdefault(group["partition_id"], []).append(pick(PartitionGroup, group))
+    return groups
 
 
 @routes.get(
     "/api/v1/resources/queues",
+    costly=True,
     role=Role.READ_ONLY,
     query=QueuesQuery,
     answers={200: QueueList, 400: ErrorBody},
@@ -125,13 +139,15 @@ async def list_queues(call: Call) -> Response:
 
 @routes.get(
     "/api/v1/resources/queues/{queue}",
+    costly=True,
     role=Role.READ_ONLY,
-    answers={200: QueueDetail, 404: ErrorBody},
+    query=QueueDetailQuery,
+    answers={200: QueueDetail, 400: ErrorBody, 404: ErrorBody},
 )
 async def show_queue(call: Call) -> Response:
     """Show one queue: options, partitions, groups, counts."""
     row = await _one_queue(call)
-    partitions = await _partitions(call, row["name"], MOST_PARTITIONS, 0)
+    partitions = await _partitions(call, row["name"], call.query.partitions, 0)
     database = call.broker.database
     groups = await database.admin("list_groups", None, database.now(), row["name"])
     detail = QueueDetail(
@@ -150,7 +166,7 @@ async def show_queue(call: Call) -> Response:
     return reply(detail)
 
 
-@routes.get("/api/v1/resources/namespaces", role=Role.READ_ONLY, answers={200: NamespaceList})
+@routes.get("/api/v1/resources/namespaces", costly=True, role=Role.READ_ONLY, answers={200: NamespaceList})
 async def list_namespaces(call: Call) -> Response:
     """List the namespaces, with the sums of their queues."""
     rows = await call.broker.database.admin("list_namespaces", call.broker.database.now())
@@ -161,7 +177,7 @@ async def list_namespaces(call: Call) -> Response:
     )
 
 
-@routes.get("/api/v1/resources/tasks", role=Role.READ_ONLY, answers={200: TaskList})
+@routes.get("/api/v1/resources/tasks", costly=True, role=Role.READ_ONLY, answers={200: TaskList})
 async def list_tasks(call: Call) -> Response:
     """List the tasks, with the sums of their queues."""
     rows = await call.broker.database.admin("list_tasks", call.broker.database.now())
@@ -179,11 +195,39 @@ async def list_tasks(call: Call) -> Response:
 async def list_partitions(call: Call) -> Response:
     """List the partitions, of one queue or of all, with what lies in them."""
     query: PartitionsQuery = call.query
-    queue = query.queue or None
-    rows = await _partitions(call, queue, query.limit, query.offset)
-    total = (await call.broker.database.admin("count_partitions", queue))[0]["matches"]
-    page = Page(query.limit, query.offset, total=total)
-    return reply(PartitionList([pick(PartitionInfo, row) for row in rows], page))
+    rows, total = await _chosen(call, query)
+    shown: list[PartitionRow] = [pick(PartitionRow, row) for row in rows]
+    if query.groups and query.queue:
+        groups = await _groups(call, query.queue, rows)
+        for row in shown:
+            row.groups = groups.get(row.id, [])
+    by_name = query.queue and query.order == "name"
+    following = shown[-1].name if by_name and len(shown) == query.limit else UNSET
+    return reply(PartitionList(shown, Page(query.limit, query.offset, total=total), following))
+
+
+async def _chosen(call: Call, query: PartitionsQuery) -> tuple[list[Any], int]:
+    """The partitions asked for, and how many there are in all."""
+    database = call.broker.database
+    queue, group = query.queue or None, query.consumer_group or None
+    page = (query.limit, query.offset, database.now())
+    if queue is None and (query.prefix or query.after or query.order != "name"):
+        raise InvalidRequest("prefix, after and order=waiting are for one queue: name it with queue")
+    if query.order == "waiting":
+        if group is None:
+            raise InvalidRequest("a partition waits for a group: name it with consumerGroup")
+        if query.prefix or query.after:
+            raise InvalidRequest("order=waiting takes neither prefix nor after; page on with offset")
+        rows = await database.admin("waiting_partitions", queue, *page, group)
+        counted = await database.admin("count_waiting_partitions", queue, group)
+    elif queue is None:
+        rows = await database.admin("list_partitions", *page)
+        counted = await database.admin("count_partitions", None, None)
+    else:
+        prefix = query.prefix or None
+        rows = await database.admin("queue_partitions", queue, *page, query.after or None, prefix)
+        counted = await database.admin("count_partitions", queue, prefix)
+    return rows, counted[0]["matches"]
 
 
 async def _flow(
@@ -197,7 +241,7 @@ def _sum(points: list[FlowPoint]) -> Flow:
     return Flow(*(sum(getattr(point, name) for point in points) for name in Flow.__struct_fields__))
 
 
-@routes.get("/api/v1/resources/overview", role=Role.READ_ONLY, answers={200: Overview})
+@routes.get("/api/v1/resources/overview", costly=True, role=Role.READ_ONLY, answers={200: Overview})
 async def overview(call: Call) -> Response:
     """Show what there is in all."""
     row = (await call.broker.database.admin("overview", call.broker.database.now()))[0]
@@ -206,7 +250,7 @@ async def overview(call: Call) -> Response:
     return reply(pick(Overview, row, messages=pick(Counts, row), throughput=_sum(minute)))
 
 
-@routes.get("/api/v1/status", role=Role.READ_ONLY, answers={200: Status})
+@routes.get("/api/v1/status", costly=True, role=Role.READ_ONLY, answers={200: Status})
 async def status(call: Call) -> Response:
     """Show how the broker does: counts, the last hour by minute, errors, leases, dead letters."""
     row = (await call.broker.database.admin("overview", call.broker.database.now()))[0]
@@ -234,6 +278,7 @@ def _queue_status(row: Any) -> QueueStatus:
 
 @routes.get(
     "/api/v1/status/queues",
+    costly=True,
     role=Role.READ_ONLY,
     query=QueuesQuery,
     answers={200: QueueStatusList, 400: ErrorBody},
@@ -246,6 +291,7 @@ async def status_of_queues(call: Call) -> Response:
 
 @routes.get(
     "/api/v1/status/queues/{queue}",
+    costly=True,
     role=Role.READ_ONLY,
     query=PageQuery,
     answers={200: QueueStatusDetail, 400: ErrorBody, 404: ErrorBody},
@@ -255,11 +301,7 @@ async def status_of_queue(call: Call) -> Response:
     query: PageQuery = call.query
     row = await _one_queue(call)
     partitions = await _partitions(call, row["name"], query.limit, query.offset)
-    database = call.broker.database
-    ids = [int(partition["id"]) for partition in partitions]
-    groups: dict[str, list[PartitionGroup]] = {}
-    for group in await database.admin("partition_groups", row["name"], ids, database.now()):
-        groups.setdefault(group["partition_id"], []).append(pick(PartitionGroup, group))
+    groups = await _groups(call, row["name"], partitions)
     return reply(
         QueueStatusDetail(
             _queue_status(row),

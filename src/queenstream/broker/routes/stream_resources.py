@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from queenstream import windows
 from queenstream.broker.routes.messages import check_name
-from queenstream.broker.routes.resources import pick
+from queenstream.broker.routes.resources import moment_or_none, pick
 from queenstream.broker.routing import Call, Response, Role, Routes, reply
 from queenstream.broker.streams.definition import OWN, Stream
 from queenstream.broker.streams.explaining import explain as why
@@ -29,6 +30,7 @@ from queenstream.broker.wire_streams import (
     StreamList,
     StreamSource,
     StreamStats,
+    TimelineQuery,
     WindowCounts,
     WindowInfo,
     WindowList,
@@ -46,7 +48,7 @@ def _name(call: Call) -> str:
     return check_name(call.params["stream"], "the stream's name")
 
 
-async def _find(call: Call) -> Stream:
+async def find_stream(call: Call) -> Stream:
     """The stream that the path names, as it is now: any broker may have moved it."""
     name = _name(call)
     stream = (await read_streams(call.broker, name)).get(name)
@@ -102,7 +104,7 @@ async def _groups(call: Call, stream: Stream) -> list[StreamGroup]:
     return [pick(StreamGroup, row) for row in rows]
 
 
-@routes.get("/api/v1/resources/streams", role=Role.READ_ONLY, answers={200: StreamList})
+@routes.get("/api/v1/resources/streams", costly=True, role=Role.READ_ONLY, answers={200: StreamList})
 async def list_streams(call: Call) -> Response:
     """List the streams, with how many windows they have."""
     database = call.broker.database
@@ -113,7 +115,7 @@ async def list_streams(call: Call) -> Response:
     return reply(StreamList([StreamInfo(**_info(stream, counts[stream.id])) for stream in shown]))
 
 
-@routes.get("/api/v1/resources/streams/stats", role=Role.READ_ONLY, answers={200: StreamStats})
+@routes.get("/api/v1/resources/streams/stats", costly=True, role=Role.READ_ONLY, answers={200: StreamStats})
 async def show_stats(call: Call) -> Response:
     """Show what all streams come to."""
     database = call.broker.database
@@ -134,10 +136,15 @@ async def show_stats(call: Call) -> Response:
     )
 
 
-@routes.get("/api/v1/resources/streams/{stream}", role=Role.READ_ONLY, answers={200: StreamDetail, **_ONE})
+@routes.get(
+    "/api/v1/resources/streams/{stream}",
+    costly=True,
+    role=Role.READ_ONLY,
+    answers={200: StreamDetail, **_ONE},
+)
 async def show_stream(call: Call) -> Response:
     """Show one stream: its definition, sources, windows and groups."""
-    stream = await _find(call)
+    stream = await find_stream(call)
     database = call.broker.database
     counts = await database.admin("stream_counts", stream.id, database.now())
     if not counts:
@@ -152,7 +159,7 @@ async def show_stream(call: Call) -> Response:
 )
 async def list_consumers(call: Call) -> Response:
     """List the groups of a stream, with how far behind they are."""
-    return reply(StreamGroupList(await _groups(call, await _find(call))))
+    return reply(StreamGroupList(await _groups(call, await find_stream(call))))
 
 
 @routes.get(
@@ -167,15 +174,22 @@ async def list_windows(call: Call) -> Response:
     group = query.consumer_group or None
     if group is None and query.state in _FOR_A_GROUP:
         raise InvalidRequest(f"a window is {query.state} for a group: name it with consumerGroup")
-    stream = await _find(call)
+    stream = await find_stream(call)
     database = call.broker.database
     rows = await database.admin(
-        "stream_windows", stream.id, group, query.key or None, query.state, query.limit, database.now()
-    )
-    return reply(WindowList([_window(stream, row) for row in rows]))
+        "stream_windows", stream.id, group, [query.key] if query.key else None, query.state, query.limit,
+        database.now(), *span_of(query), None,
+    )  # fmt: skip
+    return reply(WindowList([shown_window(stream, row) for row in rows]))
 
 
-def _window(stream: Stream, row: Any) -> WindowInfo:
+def span_of(query: WindowsQuery | TimelineQuery) -> tuple[int | None, int | None]:
+    """From and to of a query, as windows count time."""
+    start, end = moment_or_none(query.from_, "from"), moment_or_none(query.to, "to")
+    return None if start is None else windows.to_us(start), None if end is None else windows.to_us(end)
+
+
+def shown_window(stream: Stream, row: Any) -> WindowInfo:
     if stream.window_type == "count":
         start, end = row["first_at"], row["last_at"] and row["last_at"] + timedelta(microseconds=1)
     else:
@@ -194,7 +208,7 @@ def _window(stream: Stream, row: Any) -> WindowInfo:
 async def list_late(call: Call) -> Response:
     """List the messages that no window took, the newest first."""
     query: LateQuery = call.query
-    stream = await _find(call)
+    stream = await find_stream(call)
     database = call.broker.database
     rows = await database.admin("late_messages", stream.id, query.key or None, query.limit)
     return reply(LateList([_late(row) for row in rows], rows[0]["total"] if rows else 0))
@@ -218,7 +232,7 @@ def _late(row: Any) -> LateInfo:
 async def explain(call: Call) -> Response:
     """Say why a group gets no window, gets one again, or misses messages, and what to do."""
     query: ExplainQuery = call.query
-    stream = await _find(call)
+    stream = await find_stream(call)
     return reply(await why(call.broker, stream, query.consumer_group or None, query.key or None))
 
 

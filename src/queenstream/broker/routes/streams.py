@@ -85,6 +85,7 @@ async def define_stream(call: Call) -> Response:
 
 @routes.post(
     "/api/v1/stream/poll",
+    audited=False,
     role=Role.READ_WRITE,
     body=PollBody,
     answers={200: Polled, 204: None, 400: ErrorBody, 404: ErrorBody},
@@ -236,6 +237,7 @@ def _message(
 
 @routes.post(
     "/api/v1/stream/ack",
+    audited=False,
     role=Role.READ_WRITE,
     body=StreamAckBody,
     answers={200: StreamAcked, 400: ErrorBody},
@@ -273,6 +275,7 @@ async def _by_id(broker: Broker, stream_id: int) -> Stream | None:
 
 @routes.post(
     "/api/v1/stream/renew-lease",
+    audited=False,
     role=Role.READ_WRITE,
     body=RenewBody,
     answers={200: Renewed, 400: ErrorBody, 404: ErrorBody},

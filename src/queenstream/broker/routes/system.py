@@ -112,7 +112,7 @@ async def _prometheus(call: Call) -> Response:
     return Response(200, broker.metrics.prometheus(broker.live()), CONTENT_TYPE_LATEST)
 
 
-@routes.post("/api/v1/stats/refresh", role=Role.READ_WRITE, answers={200: Refreshed})
+@routes.post("/api/v1/stats/refresh", audited=False, role=Role.READ_WRITE, answers={200: Refreshed})
 async def refresh_stats(call: Call) -> Response:
     """Store what was counted and read the gauges, now rather than in a few seconds."""
     await call.broker.background.flush()
@@ -255,7 +255,9 @@ async def worker_metrics(call: Call) -> Response:
     return reply(WorkerMetrics(await _live_brokers(call)))
 
 
-@routes.get("/api/v1/analytics/queue-lag", role=Role.READ_ONLY, query=QueueQuery, answers={200: QueueLag})
+@routes.get(
+    "/api/v1/analytics/queue-lag", costly=True, role=Role.READ_ONLY, query=QueueQuery, answers={200: QueueLag}
+)
 async def queue_lag(call: Call) -> Response:
     """How far each group is behind, in messages and seconds."""
     database = call.broker.database
@@ -297,7 +299,13 @@ async def _span(call: Call, query: OpsQuery) -> tuple[datetime, datetime]:
     return (until - timedelta(hours=1) if until.year > 1 else until), until
 
 
-@routes.get("/api/v1/analytics/retention", role=Role.READ_ONLY, query=QueueQuery, answers={200: Retention})
+@routes.get(
+    "/api/v1/analytics/retention",
+    costly=True,
+    role=Role.READ_ONLY,
+    query=QueueQuery,
+    answers={200: Retention},
+)
 async def retention(call: Call) -> Response:
     """What each queue keeps and for how long, and what it deleted in the last day."""
     database = call.broker.database
@@ -305,7 +313,9 @@ async def retention(call: Call) -> Response:
     return reply(Retention([QueueRetention(**row) for row in rows]))
 
 
-@routes.get("/api/v1/analytics/postgres-stats", role=Role.READ_ONLY, answers={200: PostgresStats})
+@routes.get(
+    "/api/v1/analytics/postgres-stats", costly=True, role=Role.READ_ONLY, answers={200: PostgresStats}
+)
 async def postgres_stats(call: Call) -> Response:
     """Sizes, dead rows, connections and settings of the database."""
     admin = call.broker.database.admin

@@ -5,8 +5,11 @@ from __future__ import annotations
 from queenstream.client._async._calls import Calls
 from queenstream.client._async.admin_groups import AsyncGroupAdmin
 from queenstream.client._async.admin_history import AsyncHistoryAdmin
+from queenstream.client._async.admin_letters import AsyncLetterAdmin
+from queenstream.client._async.admin_live import AsyncLiveAdmin
 from queenstream.client._async.admin_pipelines import AsyncPipelineAdmin
 from queenstream.client._async.admin_queues import AsyncQueueAdmin
+from queenstream.client._async.admin_rules import AsyncRulesAdmin
 from queenstream.client._async.admin_streams import AsyncStreamAdmin
 from queenstream.client._async.admin_system import AsyncSystemAdmin
 
@@ -15,9 +18,12 @@ class AsyncAdmin(
     AsyncQueueAdmin,
     AsyncGroupAdmin,
     AsyncHistoryAdmin,
+    AsyncLetterAdmin,
     AsyncStreamAdmin,
     AsyncPipelineAdmin,
+    AsyncRulesAdmin,
     AsyncSystemAdmin,
+    AsyncLiveAdmin,
 ):
     """One method for each administration route; what comes back has typed fields.
 

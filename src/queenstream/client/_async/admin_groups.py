@@ -85,15 +85,17 @@ class AsyncGroupAdmin:
         self,
         group: str,
         queue: str,
-        to: datetime | str | Literal["beginning", "end", "now"],
+        to: datetime | str | Literal["beginning", "end", "now"] | None = None,
         *,
         partition: str | None = None,
+        message_id: str | None = None,
         dry_run: bool = False,
     ) -> Sought:
         """Move a group in a queue, or in one partition, back or forward; a new group will start there.
 
         ``to`` is a time, ``"beginning"``, or ``"end"`` (also ``"now"``): past all that is stored. With
-        ``dry_run`` nothing moves, and ``affected`` says how many messages lie between.
+        ``dry_run`` nothing moves, and ``affected`` says how many messages lie between. In one partition,
+        ``message_id`` instead of ``to`` makes that message the next one.
 
         >>> sought = await queen.admin.seek("billing", "orders", "beginning", dry_run=True)  # doctest: +SKIP
         >>> sought.affected  # doctest: +SKIP
@@ -103,9 +105,11 @@ class AsyncGroupAdmin:
         path = path_of(*_GROUPS, group, "queues", queue, *within, "seek")
         to_end = to in ("end", "now")
         body: dict[str, object] = {"dryRun": dry_run}
+        if message_id is not None:
+            body["messageId"] = message_id
         if to_end:
             body["toEnd"] = True
-        else:
+        elif to is not None:
             body["timestamp"] = _BEGINNING if to == "beginning" else moment(to)
         # A later end is another place: sent again, it would skip what was pushed since.
         return await self._calls.call("POST", path, body=body, type=Sought, repeat=not to_end or dry_run)

@@ -9,11 +9,6 @@ from msgspec import UNSET
 from queenstream.client._async._calls import Calls
 from queenstream.client._base.answers import Page
 from queenstream.client._base.answers_history import (
-    DeadLetter,
-    DeadLetterDetail,
-    DeadLetterList,
-    LettersDeleted,
-    LettersRetried,
     MessageDeleted,
     MessageDetail,
     MessageInfo,
@@ -27,10 +22,10 @@ from queenstream.client._base.answers_history import (
     TraceName,
     TraceNameList,
 )
+from queenstream.client._base.answers_search import Found
 from queenstream.client._base.requests import path_of
 
 _MESSAGES = ("api", "v1", "messages")
-_LETTERS = ("api", "v1", "dlq")
 _TRACES = ("api", "v1", "traces")
 
 
@@ -131,88 +126,37 @@ class AsyncHistoryAdmin:
         # Sent again, it would say that the message is dead already.
         return await self._calls.call("POST", path, body=body, type=Moved, repeat=False)
 
-    # Dead letters: ``queen.dlq(…)`` is the handier way to them
-
-    async def dead_letters(
+    async def search_messages(
         self,
+        queue: str,
         *,
-        queue: str | None = None,
-        group: str | None = None,
         partition: str | None = None,
+        prefix: str | None = None,
         from_: datetime | str | None = None,
         to: datetime | str | None = None,
-        limit: int = 100,
-        offset: int = 0,
-    ) -> Page[DeadLetter]:
-        """Dead letters, the newest first; times are those of the failure.
+        transaction_id: str | None = None,
+        path: str | None = None,
+        value: str | None = None,
+        contains: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> Found:
+        """Messages of a queue, the newest first: by partition, time, transaction, a field or a piece of text.
 
-        >>> [one.error_message for one in await queen.admin.dead_letters(queue="orders")]  # doctest: +SKIP
-        ['no such customer']
+        ``value`` is JSON, or text. It looks at so many messages, for so long, and says if it stopped there.
+
+        >>> found = await queen.admin.search_messages("orders", path="user.id", value="7")  # doctest: +SKIP
+        >>> [message.data for message in found.messages], found.stopped  # doctest: +SKIP
+        ([{'user': {'id': 7}}], None)
         """
         query = {
-            "queue": queue, "consumerGroup": group, "partition": partition, "from": from_, "to": to,
-            "limit": limit, "offset": offset,
+            "partition": partition, "prefix": prefix, "from": from_, "to": to,
+            "transactionId": transaction_id, "path": path, "value": value, "contains": contains,
+            "before": before, "limit": limit,
         }  # fmt: skip
-        found = await self._calls.call("GET", path_of(*_LETTERS), query=query, type=DeadLetterList)
-        return Page(found.messages, limit=limit, offset=offset, total=found.total)
-
-    async def dead_letter(self, id: str) -> DeadLetterDetail:
-        """One dead letter, with how it came here: ``(await admin.dead_letter("17")).cause``."""
-        return await self._calls.call("GET", path_of(*_LETTERS, id), type=DeadLetterDetail)
-
-    async def retry_dead_letter(self, id: str, *, payload: object = UNSET) -> Retried:
-        """Replay one dead letter, as it is or with another payload.
-
-        ``await admin.retry_dead_letter("17", payload={"n": 1})``
-        """
-        body = {} if payload is UNSET else {"payload": payload}
-        path = path_of(*_LETTERS, id, "retry")
-        # Sent again, it would say that there is no such letter.
-        return await self._calls.call("POST", path, body=body, type=Retried, repeat=False)
-
-    async def delete_dead_letter(self, id: str) -> LettersDeleted:
-        """Delete one dead letter: ``await admin.delete_dead_letter("17")``."""
-        # Sent again, it would say that there is no such letter.
-        return await self._calls.call("DELETE", path_of(*_LETTERS, id), type=LettersDeleted, repeat=False)
-
-    async def retry_dead_letters(
-        self,
-        queue: str,
-        *,
-        group: str | None = None,
-        partition: str | None = None,
-        error_contains: str | None = None,
-        limit: int = 1000,
-    ) -> LettersRetried:
-        """Replay the dead letters of a queue that fit, in the order in which they died, ``limit`` at most.
-
-        >>> done = await queen.admin.retry_dead_letters("orders", error_contains="timeout")  # doctest: +SKIP
-        >>> done.retried  # doctest: +SKIP
-        3
-        """
-        body = _filter(queue, group, partition, error_contains, limit)
-        path = path_of(*_LETTERS, "retry")
-        # Sent again, it would replay the next ones too.
-        return await self._calls.call("POST", path, body=body, type=LettersRetried, repeat=False)
-
-    async def delete_dead_letters(
-        self,
-        queue: str,
-        *,
-        group: str | None = None,
-        partition: str | None = None,
-        error_contains: str | None = None,
-        limit: int = 1000,
-    ) -> LettersDeleted:
-        """Delete the dead letters of a queue that fit, the oldest first, ``limit`` at most.
-
-        >>> (await queen.admin.delete_dead_letters("orders", group="billing")).deleted  # doctest: +SKIP
-        3
-        """
-        body = _filter(queue, group, partition, error_contains, limit)
-        path = path_of(*_LETTERS, "delete")
-        # Sent again, it would delete the next ones too.
-        return await self._calls.call("POST", path, body=body, type=LettersDeleted, repeat=False)
+        return await self._calls.call(
+            "GET", path_of("api", "v1", "queues", queue, "search"), query=query, type=Found
+        )
 
     # Traces
 
@@ -252,15 +196,3 @@ class AsyncHistoryAdmin:
         query = {"search": search, "limit": limit, "offset": offset}
         found = await self._calls.call("GET", path_of(*_TRACES, "names"), query=query, type=TraceNameList)
         return Page(found.names, limit=limit, offset=offset, total=found.total)
-
-
-def _filter(
-    queue: str, group: str | None, partition: str | None, error_contains: str | None, limit: int
-) -> dict[str, object]:
-    return {
-        "queue": queue,
-        "consumerGroup": group,
-        "partition": partition,
-        "errorContains": error_contains,
-        "limit": limit,
-    }

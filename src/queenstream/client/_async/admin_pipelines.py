@@ -13,6 +13,7 @@ from queenstream.client._base.answers_pipelines import (
     PipelineDeleted,
     PipelineDetail,
     PipelineInfo,
+    PipelineInside,
     PipelineList,
     Reported,
 )
@@ -56,9 +57,12 @@ class AsyncPipelineAdmin:
         plan: str | None = None,
         error: str | None = None,
         checkpoint: str | None = None,
+        inside: str | None = None,
         timeout: float | None = None,
     ) -> Reported:
-        """Tell of a run, as engines do by themselves. ``plan``: the JSON of ``describe("json")``.
+        """Tell of a run, as engines do by themselves.
+
+        ``plan``: the JSON of ``describe("json")``; ``inside``: if it is wanted, the JSON of ``run.look()``.
 
         ``await admin.report_pipeline("totals", engine="local", instance="a1", state="running", stats={})``
         """
@@ -72,8 +76,21 @@ class AsyncPipelineAdmin:
         }
         if plan is not None:
             body["plan"] = Raw(plan.strip().encode())
+        if inside is not None:
+            body["inside"] = Raw(inside.encode())
         path = path_of(*_PIPELINES, name, "report")
         return await self._calls.call("POST", path, body=body, type=Reported, timeout=timeout)
+
+    async def pipeline_inside(self, name: str, *, key: str | None = None) -> PipelineInside:
+        """Look inside its run: the last batches, sample rows by step, checkpoints, what it knows of a key.
+
+        A run tells only while somebody asks: ask again in a few seconds.
+
+        >>> (await queen.admin.pipeline_inside("totals")).inside.samples["parse"]  # doctest: +SKIP
+        ['{"user":"ann"}']
+        """
+        path = path_of(*_PIPELINES, name, "inside")
+        return await self._calls.call("GET", path, query={"key": key}, type=PipelineInside)
 
     async def delete_pipeline(self, name: str) -> PipelineDeleted:
         """Forget what a pipeline told; one that runs goes on, and tells again.

@@ -65,10 +65,24 @@ class AsyncQueueAdmin:
         return await self._calls.call("GET", path_of(*_RESOURCES, "queues", name), type=QueueDetail)
 
     async def partitions(
-        self, queue: str | None = None, *, limit: int = 100, offset: int = 0
+        self,
+        queue: str | None = None,
+        *,
+        prefix: str | None = None,
+        after: str | None = None,
+        waiting_for: str | None = None,
+        limit: int = 100,
+        offset: int = 0,
     ) -> Page[PartitionInfo]:
-        """The partitions of a queue, or of all: ``await admin.partitions("orders", limit=1000)``."""
-        query = {"queue": queue, "limit": limit, "offset": offset}
+        """The partitions of a queue, or of all: ``await admin.partitions("orders", limit=1000)``.
+
+        Those of one queue may be asked for by how their names begin, and by pages ``after`` a name, however
+        many there are; ``waiting_for``: those that a group has something to do in, the longest first.
+        """
+        query = {
+            "queue": queue, "prefix": prefix, "after": after, "limit": limit, "offset": offset,
+            "consumerGroup": waiting_for, "order": None if waiting_for is None else "waiting",
+        }  # fmt: skip
         path = path_of(*_RESOURCES, "partitions")
         found = await self._calls.call("GET", path, query=query, type=PartitionList)
         return Page(found.partitions, limit=limit, offset=offset, total=found.pagination.total)

@@ -140,6 +140,7 @@ class PartitionInfo(Reply):
 class PartitionList(Reply):
     partitions: list[PartitionInfo]
     pagination: Pagination
+    next: str | None = None
 
 
 class QueueGroup(Reply, kw_only=True):
@@ -400,6 +401,7 @@ class Sought(Reply):
     queue: str
     partitions_updated: int
     target_timestamp: datetime | None = None
+    target_message_id: str | None = None
     to_end: bool = False
     dry_run: bool = False
     affected: int | None = None

@@ -38,13 +38,14 @@ class MessageList(Reply):
 
 
 class MessageGroup(Reply):
-    """What a message is to one group."""
+    """What a message is to one group. ``ahead``: what it has to complete before; None: it is past it."""
 
     consumer_group: str
     state: MessageState
     tries: int
     error: str | None = None
     leased_until: datetime | None = None
+    ahead: int | None = None
 
 
 class MessageDetail(MessageInfo, kw_only=True):
@@ -111,6 +112,27 @@ class DeadLetterList(Reply):
     messages: list[DeadLetter]
     pagination: Pagination
     total: int
+
+
+class LetterError(Reply, kw_only=True):
+    """Dead letters of a queue whose errors are alike; ``pattern`` has # for the numbers and ids in them."""
+
+    queue: str
+    pattern: str
+    letters: int
+    consumer_groups: list[str]
+    first_failed_at: datetime
+    last_failed_at: datetime
+    example: str | None = None
+    example_id: str
+
+
+class LetterErrorList(Reply):
+    """``letters``: how many were looked at, the newest; ``complete``: whether those were all."""
+
+    errors: list[LetterError]
+    letters: int
+    complete: bool
 
 
 class LettersRetried(Reply):

@@ -12,12 +12,22 @@ from queenstream.client._base.answers import Pagination, Reply
 RunState = Literal["running", "stopped", "failed", "lost"]
 
 
+class Wanted(Reply):
+    """What somebody wants to see inside a run; ``key``: and what it remembers of that."""
+
+    key: str | None = None
+
+
 class Reported(Reply):
-    """``stored``: False, if the run told a moment ago. ``wants_plan``: say the plan with the next report."""
+    """``stored``: False, if the run told a moment ago. ``wants_plan``: say the plan with the next report.
+
+    ``wants_inside``: somebody looks; say what there is to see inside.
+    """
 
     stored: bool = True
     wants_plan: bool = False
     next_seconds: float = 5.0
+    wants_inside: Wanted | None = None
 
 
 class PipelineRun(Reply, kw_only=True):
@@ -80,3 +90,45 @@ class PipelineDeleted(Reply):
     deleted: bool
     pipeline: str
     existed: bool
+
+
+class BatchInfo(Reply):
+    """A batch that is in the sinks: when (seconds since 1970), how many records, how many seconds it took."""
+
+    ended: float
+    records: float
+    seconds: float
+
+
+class CheckpointInfo(Reply):
+    """``clean``: the run was stopped there; None: that is not known."""
+
+    id: str
+    committed_at: datetime
+    clean: bool | None = None
+
+
+class KeyState(Reply):
+    """What steps remember of a key."""
+
+    key: str
+    entries: list[dict[str, Any]]
+
+
+class Inside(Reply):
+    """What a run can show of itself; ``error``: why it cannot. ``samples``: rows by step, as text."""
+
+    batches: list[BatchInfo] = field(default_factory=list)
+    samples: dict[str, list[str]] = field(default_factory=dict)
+    checkpoints: list[CheckpointInfo] = field(default_factory=list)
+    state: KeyState | None = None
+    error: str | None = None
+
+
+class PipelineInside(Reply):
+    """What the run told last; nothing, if nobody has looked before."""
+
+    pipeline: str
+    told_at: datetime | None
+    key: str | None
+    inside: Inside

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -126,6 +126,48 @@ class WindowList(Reply):
     windows: list[WindowInfo]
 
 
+class LateWindow(Reply):
+    """A window for which messages came too late, and how many."""
+
+    start: datetime
+    end: datetime
+    messages: int
+
+
+class KeyTimeline(Reply):
+    """The windows of a key, those made last first."""
+
+    key: str
+    windows: list[WindowInfo]
+    late: list[LateWindow]
+
+
+class Timeline(Reply, kw_only=True):
+    """``complete``: whether all windows are there. ``next``: ``after`` for the keys behind these, if any."""
+
+    stream: str
+    now: datetime
+    watermark: datetime | None = None
+    keys: list[KeyTimeline]
+    complete: bool
+    next: str | None = None
+
+
+class WindowContent(Reply, kw_only=True):
+    """One message of a window. ``left_out``: ``data`` is None, being too large for a list."""
+
+    id: str
+    transaction_id: str
+    partition_id: str
+    queue: str
+    partition: str
+    created_at: datetime
+    data: Any = None
+    size: int
+    left_out: bool
+    encrypted: bool = False
+
+
 class MissedWindow(Reply):
     start: datetime
     end: datetime
@@ -160,6 +202,15 @@ class Reason(Reply):
     code: str
     message: str
     remedy: str
+
+
+class WindowDetail(Reply, kw_only=True):
+    """A window, a page of what is in it, and why it has not come yet or comes again."""
+
+    window: WindowInfo
+    content: list[WindowContent]
+    next: str | None = None
+    reasons: list[Reason]
 
 
 class Explained(Struct, rename={"consumer_group": "consumerGroup"}, kw_only=True):

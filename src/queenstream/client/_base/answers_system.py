@@ -214,6 +214,7 @@ class TableStats(Reply):
     index_bytes: int
     live_tuples: int
     dead_tuples: int
+    dead_bytes_estimate: int = 0
     last_vacuum: datetime | None = None
     last_analyze: datetime | None = None
 

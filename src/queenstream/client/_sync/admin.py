@@ -6,8 +6,11 @@ from __future__ import annotations
 from queenstream.client._sync._calls import Calls
 from queenstream.client._sync.admin_groups import GroupAdmin
 from queenstream.client._sync.admin_history import HistoryAdmin
+from queenstream.client._sync.admin_letters import LetterAdmin
+from queenstream.client._sync.admin_live import LiveAdmin
 from queenstream.client._sync.admin_pipelines import PipelineAdmin
 from queenstream.client._sync.admin_queues import QueueAdmin
+from queenstream.client._sync.admin_rules import RulesAdmin
 from queenstream.client._sync.admin_streams import StreamAdmin
 from queenstream.client._sync.admin_system import SystemAdmin
 
@@ -16,9 +19,12 @@ class Admin(
     QueueAdmin,
     GroupAdmin,
     HistoryAdmin,
+    LetterAdmin,
     StreamAdmin,
     PipelineAdmin,
+    RulesAdmin,
     SystemAdmin,
+    LiveAdmin,
 ):
     """One method for each administration route; what comes back has typed fields.
 

@@ -13,6 +13,7 @@ from queenstream.client._base.answers_pipelines import (
     PipelineDeleted,
     PipelineDetail,
     PipelineInfo,
+    PipelineInside,
     PipelineList,
     Reported,
 )
@@ -57,9 +58,12 @@ class PipelineAdmin:
         plan: str | None = None,
         error: str | None = None,
         checkpoint: str | None = None,
+        inside: str | None = None,
         timeout: float | None = None,
     ) -> Reported:
-        """Tell of a run, as engines do by themselves. ``plan``: the JSON of ``describe("json")``.
+        """Tell of a run, as engines do by themselves.
+
+        ``plan``: the JSON of ``describe("json")``; ``inside``: if it is wanted, the JSON of ``run.look()``.
 
         ``admin.report_pipeline("totals", engine="local", instance="a1", state="running", stats={})``
         """
@@ -73,8 +77,21 @@ class PipelineAdmin:
         }
         if plan is not None:
             body["plan"] = Raw(plan.strip().encode())
+        if inside is not None:
+            body["inside"] = Raw(inside.encode())
         path = path_of(*_PIPELINES, name, "report")
         return self._calls.call("POST", path, body=body, type=Reported, timeout=timeout)
+
+    def pipeline_inside(self, name: str, *, key: str | None = None) -> PipelineInside:
+        """Look inside its run: the last batches, sample rows by step, checkpoints, what it knows of a key.
+
+        A run tells only while somebody asks: ask again in a few seconds.
+
+        >>> queen.admin.pipeline_inside("totals").inside.samples["parse"]  # doctest: +SKIP
+        ['{"user":"ann"}']
+        """
+        path = path_of(*_PIPELINES, name, "inside")
+        return self._calls.call("GET", path, query={"key": key}, type=PipelineInside)
 
     def delete_pipeline(self, name: str) -> PipelineDeleted:
         """Forget what a pipeline told; one that runs goes on, and tells again.

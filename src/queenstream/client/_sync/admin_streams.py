@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from queenstream.client._base.answers import Page
 from queenstream.client._base.answers_streams import (
     Explained,
@@ -15,6 +17,8 @@ from queenstream.client._base.answers_streams import (
     StreamInfo,
     StreamList,
     StreamStats,
+    Timeline,
+    WindowDetail,
     WindowInfo,
     WindowList,
     WindowState,
@@ -65,6 +69,8 @@ class StreamAdmin:
         group: str | None = None,
         key: str | None = None,
         state: WindowState | None = None,
+        from_: datetime | str | None = None,
+        to: datetime | str | None = None,
         limit: int = 100,
     ) -> list[WindowInfo]:
         """Windows of a stream, those made last first, with what each is to ``group``.
@@ -72,9 +78,55 @@ class StreamAdmin:
         >>> queen.admin.stream_windows("per-minute", group="g", state="leased")  # doctest: +SKIP
         [WindowInfo(id='1:ann:…', key='ann', …)]
         """
-        query = {"consumerGroup": group, "key": key, "state": state, "limit": limit}
+        query = {
+            "consumerGroup": group, "key": key, "state": state, "from": from_, "to": to, "limit": limit,
+        }  # fmt: skip
         path = path_of(*_STREAMS, name, "windows")
         return self._calls.call("GET", path, query=query, type=WindowList).windows
+
+    def stream_timeline(
+        self,
+        name: str,
+        *,
+        group: str | None = None,
+        key: str | None = None,
+        prefix: str | None = None,
+        after: str | None = None,
+        keys: int = 20,
+        from_: datetime | str | None = None,
+        to: datetime | str | None = None,
+        limit: int = 1000,
+    ) -> Timeline:
+        """The windows of some keys, by key, with what came too late.
+
+        >>> line = queen.admin.stream_timeline("per-minute", group="g")  # doctest: +SKIP
+        >>> {each.key: [window.state for window in each.windows] for each in line.keys}  # doctest: +SKIP
+        {'user-1': ['open', 'leased', 'done']}
+        """
+        query = {
+            "consumerGroup": group, "key": key, "prefix": prefix, "after": after, "keys": keys, "from": from_,
+            "to": to, "limit": limit,
+        }  # fmt: skip
+        path = path_of(*_STREAMS, name, "timeline")
+        return self._calls.call("GET", path, query=query, type=Timeline)
+
+    def stream_window(
+        self,
+        name: str,
+        window_id: str,
+        *,
+        group: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> WindowDetail:
+        """One window: its state to ``group``, its messages by pages, and why it has not come yet.
+
+        >>> queen.admin.stream_window("per-minute", window.id).reasons[0].message  # doctest: +SKIP
+        'The next window, [12:04, 12:05) of key \'ann\', closes at 12:05:30.'
+        """
+        query = {"consumerGroup": group, "after": after, "limit": limit}
+        path = path_of(*_STREAMS, name, "windows", window_id)
+        return self._calls.call("GET", path, query=query, type=WindowDetail)
 
     def stream_late(self, name: str, *, key: str | None = None, limit: int = 100) -> Page[LateInfo]:
         """The messages that no window took, the newest first: ``admin.stream_late("per-minute")``."""

@@ -105,6 +105,35 @@ create or replace function queen.message_state(
     ) s
 $$;
 
+-- Messages as they are shown, in the order asked for; a payload of more than p_most_bytes (null: any) is left out.
+create or replace function queen.describe_messages(
+    p_partitions bigint[], p_ids bigint[], p_most_bytes integer, p_now timestamptz
+) returns table (
+    id text, transaction_id text, partition_id text, queue text, partition text, namespace text, task text, status text,
+    trace_id text, producer_sub text, created_at timestamptz, key_id text, payload bytea, size integer,
+    retry_count integer, lease_expires_at timestamptz
+) language sql stable as $$
+    select m.id::text, m.transaction_id, m.partition_id::text, q.name, p.name, q.namespace, q.task,
+        queen.message_state(m.partition_id, m.id, m.group_id, m.transaction_id, p_now),
+        m.trace_id, m.producer_sub, m.created_at, m.key_id,
+        case when p_most_bytes is null or octet_length(m.payload) <= p_most_bytes then m.payload end,
+        octet_length(m.payload), coalesce(tried.tries, 0), leased.until
+    from unnest(p_partitions, p_ids) with ordinality as place (partition_id, id, n)
+    join queen.messages m on m.partition_id = place.partition_id and m.id = place.id
+    join queen.partitions p on p.id = m.partition_id
+    join queen.queues q on q.id = p.queue_id
+    cross join lateral (
+        select max(d.tries) as tries from queen.cursors c
+        join queen.deliveries d on d.partition_id = c.partition_id and d.group_id = c.group_id
+        where c.partition_id = m.partition_id and c.exceptions and d.message_id = m.id) tried
+    cross join lateral (
+        select max(c.ready_at) as until from queen.cursors c
+        where c.partition_id = m.partition_id and (m.group_id is null or m.group_id = c.group_id)
+          and c.lease_id is not null and c.ready_at > p_now
+          and m.id > c.acked_id and m.id <= c.lease_to) leased
+    order by place.n
+$$;
+
 -- Delete one message; the caller holds the partition's lock. A push numbers on from the last message, so
 -- when that one goes its number is given back, or kept in the partition if nothing is left.
 create or replace function queen.remove_message(p_partition bigint, p_id bigint) returns boolean
@@ -157,6 +186,14 @@ begin
     select m.id into v_id from queen.find_message(p_partition, p_transaction) m;
     return queen.remove_message(p_partition, v_id);
 end $$;
+
+-- What errors have in common: numbers and ids of all kinds become #. The beginning is enough to tell errors apart.
+create or replace function queen.fold_error(p_error text) returns text language sql immutable as $$
+    select regexp_replace(
+        regexp_replace(left(coalesce(p_error, ''), 500),
+            '[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|\m(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,}\M', '#', 'g'),
+        '[0-9]+([.,:][0-9]+)*', '#', 'g')
+$$;
 
 -- Move a message to the dead letters of every group that has not passed it, and out of the messages; or of
 -- one group only, and then it stays for the others. outcome: moved, missing, no group, passed.

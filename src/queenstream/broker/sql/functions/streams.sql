@@ -104,9 +104,9 @@ create or replace function queen.window_messages(
     p_window bigint, p_after_at timestamptz, p_after_id bigint, p_most integer, p_bytes bigint
 ) returns table (
     id bigint, transaction_id text, payload bytea, key_id text, created_at timestamptz, queue_name text,
-    partition_name text
+    partition_name text, partition_id bigint
 ) language sql stable as $$
-    select x.id, x.transaction_id, x.payload, x.key_id, x.created_at, q.name, p.name
+    select x.id, x.transaction_id, x.payload, x.key_id, x.created_at, q.name, p.name, p.id
     from (
         select m.*, sum(octet_length(m.payload)) over (order by m.created_at, m.id) - octet_length(m.payload) as before
         from (

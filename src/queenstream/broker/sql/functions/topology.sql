@@ -161,7 +161,7 @@ end $$;
 -- Move a group in a queue, or in one partition of it: to the end, or to the first message not older than p_at.
 -- Leases that are out become void. Gives the number of partitions moved.
 create or replace function queen.seek(
-    p_group integer, p_partition bigint, p_at timestamptz, p_now timestamptz default null
+    p_group integer, p_partition bigint, p_at timestamptz, p_now timestamptz default null, p_id bigint default null
 ) returns integer language plpgsql as $$
 declare
     g queen.groups;
@@ -175,7 +175,8 @@ begin
       and d.partition_id = p.id and d.group_id = p_group;
     with target as materialized (
         select c.partition_id,
-            case when p_at is null
+            case when p_id is not null then p_id - 1
+                 when p_at is null
                  then coalesce((select m.id from queen.messages m where m.partition_id = c.partition_id
                                 order by m.id desc limit 1), c.acked_id)
                  else queen.id_before(c.partition_id, p_at) end as id

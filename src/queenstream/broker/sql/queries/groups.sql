@@ -56,7 +56,10 @@ where q.id = g.queue_id and q.stream_id is null and g.stream_id is null and g.na
 returning q.name as queue;
 
 -- name: seek
-select queen.seek($1, $2, $3, $4) as moved;
+select queen.seek($1, $2, $3, $4, $5) as moved;
+
+-- name: message_time
+select m.created_at from queen.messages m where m.partition_id = $1 and m.id = $2;
 
 -- name: preview_seek
 -- How many partitions a seek would move, and over how many messages. Without a cursor: from the start.
@@ -71,6 +74,7 @@ left join lateral (
 left join lateral (
     select m.seq from queen.messages m
     where m.partition_id = p.id
-      and ($4::timestamptz is null or m.id <= (select queen.id_before(p.id, $4::timestamptz)))
+      and case when $5::bigint is not null then m.id < $5
+               else $4::timestamptz is null or m.id <= (select queen.id_before(p.id, $4::timestamptz)) end
     order by m.id desc limit 1) target on true
 where p.queue_id = $1 and ($3::bigint is null or p.id = $3);

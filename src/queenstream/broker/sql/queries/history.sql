@@ -49,23 +49,9 @@ with moment as (
         order by m.id desc limit $8::bigint + $9::bigint) one
     order by one.id desc limit $8::bigint offset $9::bigint
 )
-select m.id::text, m.transaction_id, m.partition_id::text, page.queue, page.name as partition,
-    page.namespace, page.task,
-    queen.message_state(m.partition_id, m.id, m.group_id, m.transaction_id, moment.now) as status,
-    m.trace_id, m.producer_sub, m.created_at, m.key_id, m.payload,
-    coalesce(tried.tries, 0) as retry_count, leased.until as lease_expires_at
-from page cross join moment
-join queen.messages m on m.partition_id = page.id and m.id = page.message_id
-cross join lateral (
-    select max(d.tries) as tries from queen.cursors c
-    join queen.deliveries d on d.partition_id = c.partition_id and d.group_id = c.group_id
-    where c.partition_id = m.partition_id and c.exceptions and d.message_id = m.id) tried
-cross join lateral (
-    select max(c.ready_at) as until from queen.cursors c
-    where c.partition_id = m.partition_id and (m.group_id is null or m.group_id = c.group_id)
-      and c.lease_id is not null and c.ready_at > moment.now
-      and m.id > c.acked_id and m.id <= c.lease_to) leased
-order by m.id desc;
+select d.* from queen.describe_messages(
+    array(select id from page order by message_id desc), array(select message_id from page order by message_id desc),
+    null, (select now from moment)) d;
 
 -- name: list_dead_messages
 -- The same for messages that are dead for some group; their rows may be gone from the messages.
@@ -112,7 +98,8 @@ with moment as (
     select distinct on (d.group_name) d.group_name, d.tries, d.error from queen.dead_letters d
     where d.partition_id = $1 and d.transaction_id = $2 order by d.group_name, d.id desc
 ), live as (
-    select g.name, queen.state_for(c, m.id, moment.now) as state, c.ready_at, t.tries, t.error
+    select g.name, queen.state_for(c, m.id, moment.now) as state, c.ready_at, t.tries, t.error,
+        case when m.id > c.acked_id then greatest(0, m.seq - c.acked_seq - 1) end as ahead
     from moment
     cross join queen.find_message($1, $2) m
     join queen.cursors c on c.partition_id = m.partition_id and (m.group_id is null or m.group_id = c.group_id)
@@ -123,7 +110,7 @@ with moment as (
 select coalesce(live.name, letter.group_name) as consumer_group,
     case when letter.group_name is not null then 'dead' else live.state end as state,
     coalesce(letter.tries, live.tries, 0) as tries, coalesce(letter.error, live.error) as error,
-    case when live.state = 'processing' then live.ready_at end as leased_until
+    case when live.state = 'processing' then live.ready_at end as leased_until, live.ahead
 from live full join letter on letter.group_name = live.name
 order by 1;
 
@@ -144,7 +131,7 @@ join queen.partitions p on p.id = d.partition_id
 where ($1::text is null or q.name = $1) and ($2::text is null or d.group_name = $2)
   and ($3::text is null or p.name = $3)
   and ($4::timestamptz is null or d.failed_at >= $4) and ($5::timestamptz is null or d.failed_at <= $5)
-  and ($6::bigint is null or d.id = $6)
+  and ($6::bigint is null or d.id = $6) and ($9::text is null or queen.fold_error(d.error) = $9)
 order by d.failed_at desc, d.id desc limit $7::bigint offset $8::bigint;
 
 -- name: count_dead_letters
@@ -153,7 +140,29 @@ join queen.queues q on q.id = d.queue_id and q.stream_id is null
 join queen.partitions p on p.id = d.partition_id
 where ($1::text is null or q.name = $1) and ($2::text is null or d.group_name = $2)
   and ($3::text is null or p.name = $3)
-  and ($4::timestamptz is null or d.failed_at >= $4) and ($5::timestamptz is null or d.failed_at <= $5);
+  and ($4::timestamptz is null or d.failed_at >= $4) and ($5::timestamptz is null or d.failed_at <= $5)
+  and ($6::text is null or queen.fold_error(d.error) = $6);
+
+-- name: letter_errors
+-- The newest dead letters, at most $5, by queue and by what their errors have in common.
+with looked as materialized (
+    select d.id, d.queue_id, d.group_name, d.error, d.failed_at, queen.fold_error(d.error) as pattern
+    from queen.dead_letters d
+    where d.queue_id in (
+            select q.id from queen.queues q where q.stream_id is null and ($1::text is null or q.name = $1))
+      and ($2::text is null or d.group_name = $2)
+      and ($3::timestamptz is null or d.failed_at >= $3) and ($4::timestamptz is null or d.failed_at <= $4)
+    order by d.failed_at desc, d.id desc limit $5::bigint
+)
+select q.name as queue, l.pattern, count(*) as letters, min(l.failed_at) as first_failed_at,
+    max(l.failed_at) as last_failed_at,
+    (array_agg(distinct l.group_name))[1:20] as consumer_groups,
+    (array_agg(l.error order by l.failed_at desc, l.id desc))[1] as example,
+    (array_agg(l.id order by l.failed_at desc, l.id desc))[1]::text as example_id,
+    (select count(*) from looked) as looked
+from looked l join queen.queues q on q.id = l.queue_id
+group by q.name, l.pattern
+order by count(*) desc, max(l.failed_at) desc, q.name, l.pattern limit $6::integer;
 
 -- name: letters_of_message
 select d.id, q.name as queue from queen.dead_letters d
@@ -168,6 +177,7 @@ join queen.queues q on q.id = d.queue_id and q.stream_id is null
 join queen.partitions p on p.id = d.partition_id
 where q.name = $1 and ($2::text is null or d.group_name = $2) and ($3::text is null or p.name = $3)
   and ($4::text is null or strpos(lower(d.error), lower($4)) > 0)
+  and ($6::text is null or queen.fold_error(d.error) = $6)
 order by d.id limit $5::bigint;
 
 -- name: replay

@@ -56,3 +56,20 @@ where p.created_at < coalesce($1::timestamptz, clock_timestamp()) - make_interva
   and not exists (
     select from queen.pipeline_runs r where r.pipeline_id = p.id
       and r.reported_at >= coalesce($1::timestamptz, clock_timestamp()) - make_interval(secs => $2::float8));
+
+-- name: look_inside
+-- Note that somebody looks, and give what was told last. No row: there is no such pipeline.
+insert into queen.pipeline_inside as i (pipeline_id, looked_at, key)
+select p.id, coalesce($3::timestamptz, clock_timestamp()), $2::text from queen.pipelines p where p.name = $1
+on conflict (pipeline_id) do update set looked_at = excluded.looked_at, key = coalesce(excluded.key, i.key)
+returning i.told_at, i.inside, i.key;
+
+-- name: tell_inside
+-- What a run told; and the key of what somebody has asked for in the last $3 seconds, if anybody has.
+update queen.pipeline_inside i
+set inside = coalesce($2::bytea, i.inside),
+    told_at = case when $2::bytea is null then i.told_at else coalesce($4::timestamptz, clock_timestamp()) end
+from queen.pipelines p
+where p.name = $1 and i.pipeline_id = p.id
+  and i.looked_at > coalesce($4::timestamptz, clock_timestamp()) - make_interval(secs => $3::float8)
+returning i.key;

@@ -117,14 +117,13 @@ group by step.at order by step.at;
 select coalesce($1::timestamptz, clock_timestamp()) as now;
 
 -- name: list_partitions
--- A page of the partitions, of one queue or of all, with what lies in them.
+-- A page of the partitions of all queues, with what lies in them.
 with chosen as (
     select p.id, p.name, p.created_at, q.name as queue from queen.partitions p
     join queen.queues q on q.id = p.queue_id and q.stream_id is null
-    where ($1::text is null or q.name = $1)
-    order by q.name, p.name limit $2::integer offset $3::bigint
+    order by q.name, p.name limit $1::integer offset $2::bigint
 ), moment as (
-    select coalesce($4::timestamptz, clock_timestamp()) as now
+    select coalesce($3::timestamptz, clock_timestamp()) as now
 )
 select p.id::text, p.queue, p.name, p.created_at, coalesce(n.total, 0) as total,
     coalesce(n.waiting, 0) as depth, coalesce(n.processing, 0) as processing, n.oldest, n.newest
@@ -133,10 +132,55 @@ cross join moment
 left join lateral queen.partition_counts(p.id, moment.now) n on true
 order by p.queue, p.name;
 
+-- name: queue_partitions
+-- A page of the partitions of one queue, by name; a name and a prefix are places in an index.
+with chosen as (
+    select p.id, p.name, p.created_at from queen.partitions p
+    where p.queue_id = (select q.id from queen.queues q where q.name = $1 and q.stream_id is null)
+      and p.name > coalesce($5::text, '') and p.name >= coalesce($6::text, '')
+      and ($6::text is null or p.name < $6 || U&'\+10FFFF')
+    order by p.name limit $2::integer offset $3::bigint
+), moment as (
+    select coalesce($4::timestamptz, clock_timestamp()) as now
+)
+select p.id::text, $1::text as queue, p.name, p.created_at, coalesce(n.total, 0) as total,
+    coalesce(n.waiting, 0) as depth, coalesce(n.processing, 0) as processing, n.oldest, n.newest
+from chosen p
+cross join moment
+left join lateral queen.partition_counts(p.id, moment.now) n on true
+order by p.name;
+
+-- name: waiting_partitions
+-- A page of those that a group has something to do in, what could be taken first at the top: an index has this order.
+with chosen as (
+    select c.partition_id, c.ready_at from queen.cursors c
+    where c.group_id = (
+        select g.id from queen.groups g join queen.queues q on q.id = g.queue_id
+        where q.name = $1 and q.stream_id is null and g.name = $5::text and g.stream_id is null)
+      and c.ready_at is not null
+    order by c.ready_at limit $2::integer offset $3::bigint
+), moment as (
+    select coalesce($4::timestamptz, clock_timestamp()) as now
+)
+select p.id::text, $1::text as queue, p.name, p.created_at, coalesce(n.total, 0) as total,
+    coalesce(n.waiting, 0) as depth, coalesce(n.processing, 0) as processing, n.oldest, n.newest
+from chosen c
+cross join moment
+join queen.partitions p on p.id = c.partition_id
+left join lateral queen.partition_counts(p.id, moment.now) n on true
+order by c.ready_at;
+
 -- name: count_partitions
 select count(*) as matches from queen.partitions p
 join queen.queues q on q.id = p.queue_id and q.stream_id is null
-where $1::text is null or q.name = $1;
+where ($1::text is null or q.name = $1) and p.name >= coalesce($2::text, '')
+  and ($2::text is null or p.name < $2 || U&'\+10FFFF');
+
+-- name: count_waiting_partitions
+select count(*) as matches from queen.queues q
+join queen.groups g on g.queue_id = q.id and g.name = $2::text and g.stream_id is null
+join queen.cursors c on c.group_id = g.id and c.ready_at is not null
+where q.name = $1 and q.stream_id is null;
 
 -- name: partition_groups
 -- Where each group of a queue stands in some of its partitions.

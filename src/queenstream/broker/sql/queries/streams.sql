@@ -79,7 +79,8 @@ order by g.name;
 
 -- name: stream_windows
 -- Windows of a stream, those made last first, and what each is to a group ($2). Where few can be in the state asked
--- for ($4), only those are looked at. An attempt is a delivery; of what is done, they are forgotten.
+-- for ($4), only those are looked at. An attempt is a delivery; of what is done, they are forgotten. $7, $8: those that
+-- lie in a span of time, if only in part; a count window lies where its messages do. $9: those made before one.
 with moment as (
     select coalesce($6::timestamptz, clock_timestamp()) as now
 ), reader as materialized (
@@ -121,7 +122,10 @@ with moment as (
         select x.tries, x.error from queen.dead_letters x
         where x.partition_id = w.partition_id and x.transaction_id = w.id::text and x.group_name = $2::text
         order by x.id desc limit 1) letter on true
-    where w.stream_id = $1 and ($3::text is null or w.key = $3)
+    where w.stream_id = $1 and ($3::text[] is null or w.key = any ($3)) and ($9::bigint is null or w.id < $9)
+      and ($7::bigint is null or $7 < case when s.window_type = 'count' then queen.to_us(w.last_at) + 1 else w.end_us end)
+      and ($8::bigint is null
+           or $8 > case when s.window_type = 'count' then queen.to_us(w.first_at) else w.start_us end)
       and ($4::text is distinct from 'open' or w.closed_at is null)
       and ($4::text is distinct from 'ripe' or $2::text is not null or w.closed_at is null)
       and ($4::text is distinct from 'leased' or w.id in (
@@ -149,6 +153,40 @@ where case $4::text
     when 'ripe' then shown.state in ('ripe', 'waiting')
     else $4 is null or shown.state = $4 end
 order by shown.id desc limit $5::integer;
+
+-- name: keys_of_windows
+-- A page of the keys that have windows, by name: one step into an index for each.
+with recursive keys as (
+    (select w.key from queen.windows w
+     where w.stream_id = $1 and w.key > coalesce($2::text, '') and w.key >= coalesce($3::text, '')
+       and ($3::text is null or w.key < $3 || U&'\+10FFFF')
+     order by w.key limit 1)
+    union all
+    select (select w.key from queen.windows w
+            where w.stream_id = $1 and w.key > keys.key and ($3::text is null or w.key < $3 || U&'\+10FFFF')
+            order by w.key limit 1)
+    from keys where keys.key is not null
+)
+select key from keys where key is not null limit $4::integer;
+
+-- name: late_by_window
+-- How many messages came too late for which windows of some keys, of the last 10,000 that were late.
+select l.key, l.start_us, l.end_us, count(*) as messages
+from (select x.* from queen.late_messages x where x.stream_id = $1 order by x.id desc limit 10000) l
+where l.key = any ($2::text[]) and l.end_us is not null
+  and ($3::bigint is null or l.end_us > $3) and ($4::bigint is null or l.start_us < $4)
+group by l.key, l.start_us, l.end_us
+order by l.key, l.start_us, l.end_us;
+
+-- name: window_by_span
+select w.id from queen.windows w where w.stream_id = $1 and w.key = $2 and w.start_us = $3 and w.end_us = $4;
+
+-- name: window_page
+-- A page of the messages of a window, the oldest first; large payloads are left out.
+select m.id::text, m.transaction_id, m.partition_id::text, m.created_at, m.queue_name as queue,
+    m.partition_name as partition, m.key_id, octet_length(m.payload) as size,
+    case when octet_length(m.payload) <= $5::integer then m.payload end as payload
+from queen.window_messages($1, $2, $3, $4, 9223372036854775807) m;
 
 -- name: late_messages
 -- What no window of a stream took, the newest first. The message itself may be gone. total: all, of the same moment.

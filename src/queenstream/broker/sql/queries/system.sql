@@ -104,6 +104,8 @@ from pg_stat_database d where d.datname = current_database();
 -- name: postgres_tables
 select t.relname as "table", pg_total_relation_size(t.relid) as total_bytes, pg_table_size(t.relid) as table_bytes,
     pg_indexes_size(t.relid) as index_bytes, t.n_live_tup as live_tuples, t.n_dead_tup as dead_tuples,
+    (pg_table_size(t.relid) * (t.n_dead_tup::float8 / greatest(t.n_live_tup + t.n_dead_tup, 1)))::bigint
+        as dead_bytes_estimate,
     greatest(t.last_vacuum, t.last_autovacuum) as last_vacuum,
     greatest(t.last_analyze, t.last_autoanalyze) as last_analyze
 from pg_stat_user_tables t where t.schemaname = 'queen'
