@@ -1,0 +1,5 @@
+"""A real Kafka."""
+
+from tests.servers.kafka import kafka
+
+__all__ = ["kafka"]
