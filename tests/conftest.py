@@ -25,14 +25,19 @@ settings.register_profile("short", derandomize=True, deadline=None, print_blob=T
 settings.register_profile("long", deadline=None, print_blob=True, max_examples=2_000)
 settings.load_profile("long" if os.environ.get("QUEENSTREAM_LONG") else "short")
 
-_SPARK = ("tests/integration/spark/", "tests/conformance/pipelines/")
+_SPARK = ("tests/integration/spark/", "tests/conformance/pipelines/", "tests/integration/tables/test_both")
+
+# Each starts one server for all.
+_SERVERS = ("tests/integration/cassandra/", "tests/integration/kafka/", "tests/browser/")
 
 
 class Scheduler(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Gives the two workers of ``make test`` whole files, and all of Spark's to one: they share a session."""
+    """Gives the two workers of ``make test`` whole files; what shares a session or a server goes to one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if nodeid.startswith(_SPARK) else nodeid.split("::")[0]
+        if nodeid.startswith(_SPARK):
+            return "spark"
+        return next((each for each in _SERVERS if nodeid.startswith(each)), nodeid.split("::")[0])
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:

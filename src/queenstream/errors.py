@@ -15,7 +15,7 @@
     ├── PayloadInvalid          a payload is not JSON, or does not fit the type it was given
     │   └── RecordError         a record does not fit its schema (queenstream.schemas)
     ├── PipelineError           what is wrong in a pipeline, all of it (queenstream.pipeline.problems)
-    ├── PostgresError           the embedded server cannot be found, started or stopped
+    ├── PostgresError           a server cannot be found, started, reached or stopped
     │   └── DatabaseUnusable    a server answers, but its version, rights or schema do not fit
     ├── RunFailed               a run of a pipeline has ended with an error
     │   ├── RunAborted          it was told to end at once
@@ -92,7 +92,7 @@ class PayloadInvalid(QueenstreamError):
 
 
 class PostgresError(QueenstreamError):
-    """The embedded PostgreSQL cannot be found, started or stopped."""
+    """A PostgreSQL server cannot be found, started, reached or stopped."""
 
 
 class DatabaseUnusable(PostgresError):

@@ -37,12 +37,14 @@ _COMMANDS = {
     "push": "command",
     "pop": "command",
     "tail": "command",
+    "bridge": "command",
     "dlq": "group",
     "trace": "group",
     "queue": "group",
     "group": "group",
     "stream": "group",
     "pipeline": "group",
+    "rules": "group",
     "config": "group",
 }
 

@@ -47,6 +47,13 @@ def pipeline_names(ctx: typer.Context, incomplete: str) -> list[str]:
     )
 
 
+def rules_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The sets of rules of the broker."""
+    return _of_broker(
+        ctx, incomplete, lambda queen: [each.name for each in queen.admin.rule_sets(limit=1000)]
+    )
+
+
 def _of_broker(ctx: typer.Context, incomplete: str, names: Callable[[Queen], Iterable[str]]) -> list[str]:
     from queenstream.cli.connecting import opened
     from queenstream.cli.contexts import Flags

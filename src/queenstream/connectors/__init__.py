@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from queenstream.connectors.base import Context, Reader, Writer
@@ -21,16 +22,74 @@ from queenstream.pipeline.endpoints import Endpoint, Sink, Source
 
 __all__ = ["Context", "Reader", "Writer", "reader_for", "writer_for"]
 
+
+@contextlib.contextmanager
+def _library(name: str, extra: str) -> Iterator[None]:
+    """Around the import of a connector: says what to install, if its library is not there."""
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != name:
+            raise
+        raise ConfigError(f"{name} is not installed: pip install 'queenstream[{extra}]'") from None
+
+
+def _kafka_reader(source: endpoints.Kafka, context: Context) -> Reader:
+    with _library("confluent_kafka", "kafka"):
+        from queenstream.connectors.kafka import KafkaReader  # with its library: not for who has no topic
+
+    return KafkaReader(source, context)
+
+
+def _kafka_writer(sink: endpoints.Kafka, context: Context) -> Writer:
+    with _library("confluent_kafka", "kafka"):
+        from queenstream.connectors._kafka_writer import KafkaWriter  # as above
+
+    return KafkaWriter(sink, context)
+
+
+def _postgres_reader(source: endpoints.Postgres, context: Context) -> Reader:
+    from queenstream.connectors.postgres import postgres_reader  # with its driver: not for who has no table
+
+    return postgres_reader(source, context)
+
+
+def _postgres_writer(sink: endpoints.Postgres, context: Context) -> Writer:
+    from queenstream.connectors.postgres import PostgresWriter  # as above
+
+    return PostgresWriter(sink, context)
+
+
+def _cassandra_reader(source: endpoints.Cassandra, context: Context) -> Reader:
+    with _library("cassandra", "cassandra"):
+        from queenstream.connectors.cassandra import CassandraReader  # as above
+
+    return CassandraReader(source, context)
+
+
+def _cassandra_writer(sink: endpoints.Cassandra, context: Context) -> Writer:
+    with _library("cassandra", "cassandra"):
+        from queenstream.connectors.cassandra import CassandraWriter  # as above
+
+    return CassandraWriter(sink, context)
+
+
 _READERS: Mapping[type[Endpoint], Callable[[Any, Context], Reader]] = {
+    endpoints.Cassandra: _cassandra_reader,
     endpoints.Files: FilesReader,
     endpoints.Generator: GeneratorReader,
+    endpoints.Kafka: _kafka_reader,
     endpoints.Memory: MemoryReader,
+    endpoints.Postgres: _postgres_reader,
     endpoints.Queue: QueueReader,
     endpoints.Stream: StreamReader,
 }
 _WRITERS: Mapping[type[Endpoint], Callable[[Any, Context], Writer]] = {
+    endpoints.Cassandra: _cassandra_writer,
     endpoints.Files: FilesWriter,
     endpoints.Function: FunctionWriter,
+    endpoints.Kafka: _kafka_writer,
+    endpoints.Postgres: _postgres_writer,
     endpoints.Queue: QueueWriter,
 }
 
@@ -38,13 +97,14 @@ _WRITERS: Mapping[type[Endpoint], Callable[[Any, Context], Writer]] = {
 def reader_for(source: Source[Any], context: Context) -> Reader:
     """What reads a source.
 
-    >>> reader_for(endpoints.Kafka("events"), Context("totals", "kafka:events"))
-    Traceback (most recent call last):
-    queenstream.errors.ConfigError: the local engine cannot read kafka yet; run with engine='spark'
+    >>> type(reader_for(endpoints.Memory([]), Context("totals", "memory"))).__name__
+    'MemoryReader'
     """
     made = _READERS.get(type(source))
     if made is None:
-        raise ConfigError(f"the local engine cannot read {source.kind} yet; run with engine='spark'")
+        raise ConfigError(
+            f"nothing reads {source.title}: a {type(source).__name__} is not one of {_names(_READERS)}"
+        )
     return made(source, context)
 
 
@@ -52,5 +112,11 @@ def writer_for(sink: Sink, context: Context) -> Writer:
     """What writes a sink; the same, the other way."""
     made = _WRITERS.get(type(sink))
     if made is None:
-        raise ConfigError(f"the local engine cannot write {sink.kind} yet; run with engine='spark'")
+        raise ConfigError(
+            f"nothing writes {sink.title}: a {type(sink).__name__} is not one of {_names(_WRITERS)}"
+        )
     return made(sink, context)
+
+
+def _names(kinds: Mapping[type[Endpoint], object]) -> str:
+    return ", ".join(sorted(kind.__name__ for kind in kinds))

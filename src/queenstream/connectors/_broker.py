@@ -27,10 +27,11 @@ async def connect(named: str | None, context: Context) -> AsyncQueen:
 
 
 class Patience:
-    """How long to wait after each failure in a row."""
+    """How long to wait after each failure in a row: ``what`` waits for a ``server``."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, server: str = "the broker") -> None:
         self._what = what
+        self._server = server
         self._failures = 0
 
     def reset(self) -> None:
@@ -40,7 +41,7 @@ class Patience:
     async def wait(self, error: Exception, most_seconds: float = 60.0) -> None:
         """It did not: say so, and wait a while."""
         self._failures += 1
-        log.warning("%s waits for the broker: %s", self._what, error)
+        log.warning("%s waits for %s: %s", self._what, self._server, error)
         await asyncio.sleep(min(backoff(self._failures), most_seconds))
 
 

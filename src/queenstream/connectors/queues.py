@@ -307,10 +307,15 @@ class QueueWriter:
         return sorted(refused, key=lambda refusal: refusal[0])
 
     def _item(self, name: str, index: int, row: Any) -> _Item:
-        value = row if self._schema is None else self._schema.coerce(row)
+        id, payload = f"{name}:{index}", row
+        if self._sink.envelope:
+            if not isinstance(row, Mapping) or "data" not in row:
+                raise PayloadInvalid("the row has no 'data', and is to be a whole message; add it to the row")
+            id, payload = str(row.get("transaction_id") or id), row["data"]
+        value = payload if self._schema is None else self._schema.coerce(payload)
         body = encode(value)
-        sent = PushItem(self._sink.name, msgspec.Raw(body), self._partition_of(value), f"{name}:{index}")
-        return _Item(index, sent, len(body))
+        partition = self._partition_of(row if self._sink.envelope else value)
+        return _Item(index, PushItem(self._sink.name, msgspec.Raw(body), partition, id), len(body))
 
     async def _push(self, items: Sequence[_Item]) -> list[Refusal]:
         """Until the broker has them. What it does not take is found by halving."""
@@ -336,6 +341,8 @@ class QueueWriter:
 def _partitioner(sink: Queue) -> Callable[[Any], str]:
     if sink.partition_by is None:
         name = sink.partition or "Default"
+        if sink.envelope and sink.partition is None:
+            return lambda row: str(row.get("partition") or name)
         return lambda _: name
     path = sink.partition_by
     read = paths.getter(path)

@@ -18,11 +18,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
+
+import msgspec
 
 from queenstream import figures
 from queenstream.client._base import addresses
+from queenstream.client._base.answers_pipelines import Wanted
 from queenstream.client._sync.client import Queen
 from queenstream.errors import QueenstreamError
 from queenstream.pipeline import describing
@@ -37,6 +40,7 @@ END_SECONDS = 2.0  # how long a run that ends waits for its last report, if the 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 MOST_ERROR = 10_000  # characters
 MOST_PLAN_BYTES, MOST_STATS_BYTES = 250_000, 60_000  # a broker takes a little more
+MOST_INSIDE_BYTES = 250_000
 _NUMBER_BYTES = 25  # of a figure, with what stands around it
 
 
@@ -48,6 +52,7 @@ class Broker:
     token: str | None = field(default=None, repr=False)
 
 
+Look: TypeAlias = Callable[[str | None], Mapping[str, Any]]
 State: TypeAlias = Literal["running", "stopped", "failed"]
 
 
@@ -62,6 +67,7 @@ class Reporter:
         checkpoint: str | None,
         stats: Callable[[], Mapping[str, float]],
         error: Callable[[], BaseException | None] = lambda: None,
+        look: Look | None = None,
     ) -> None:
         self.instance = f"{socket.gethostname()[:100]} {os.getpid()} {secrets.token_hex(4)}"
         self._plan = plan
@@ -70,6 +76,8 @@ class Reporter:
         self._checkpoint = None if checkpoint is None else without_secrets(checkpoint)
         self._stats = stats
         self._error = error
+        self._look = look
+        self._wanted: Wanted | None = None  # what somebody wants to see inside
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"queenstream report {plan.name}", daemon=True)
         self._wants_plan = True
@@ -109,12 +117,24 @@ class Reporter:
                 plan=self._described() if self._wants_plan else None,
                 error=None if error is None else f"{type(error).__name__}: {error}"[:MOST_ERROR],
                 checkpoint=self._checkpoint,
+                inside=self._inside(),
             )
         except Exception as failure:  # noqa: BLE001 - nothing that happens here is a matter of the run
             return self._failed(failure)
         self._failures = 0
         self._wants_plan = told.wants_plan
+        self._wanted = told.wants_inside
         return max(FIRST_PAUSE_SECONDS, told.next_seconds - (time.monotonic() - begun))
+
+    def _inside(self) -> str | None:
+        """What the run looks like inside, if somebody wants to see it and it is not too much."""
+        if self._wanted is None or self._look is None:
+            return None
+        try:
+            made = msgspec.json.encode(self._look(self._wanted.key), enc_hook=repr)
+        except Exception as failure:  # noqa: BLE001 - a checkpoint may not be readable now
+            made = msgspec.json.encode({"error": f"{type(failure).__name__}: {failure}"[:MOST_ERROR]})
+        return made.decode() if len(made) <= MOST_INSIDE_BYTES else '{"error":"it is too large to be shown"}'
 
     def _described(self) -> str | None:
         """The plan, unless it is more than a broker takes."""
@@ -139,10 +159,13 @@ def reporter_for(
     options: RunOptions,
     stats: Callable[[], Mapping[str, float]],
     error: Callable[[], BaseException | None] = lambda: None,
+    look: Look | None = None,
 ) -> Reporter | None:
-    """What tells of a run; None, if it has no broker."""
+    """What tells of a run; None, if it has no broker. ``look``: what can be seen inside, of a key."""
     broker = broker_of(plan, options)
-    return None if broker is None else Reporter(plan, engine, broker, options.checkpoint, stats, error)
+    if broker is None:
+        return None
+    return Reporter(plan, engine, broker, options.checkpoint, stats, error, look)
 
 
 def broker_of(plan: Plan, options: RunOptions) -> Broker | None:

@@ -12,6 +12,7 @@ from queenstream.local.operators.counts import CountOperator
 from queenstream.local.operators.deduplicating import DeduplicateOperator
 from queenstream.local.operators.grid import GridOperator
 from queenstream.local.operators.joining import JoinOperator
+from queenstream.local.operators.looking_up import LookupOperator
 from queenstream.local.operators.sessions import SessionOperator
 from queenstream.local.operators.stateful import StatefulOperator
 from queenstream.local.operators.stateless import (
@@ -61,6 +62,10 @@ class Compiler:
     def visit_apply(self, node: nodes.Apply) -> Operator[Any]:
         """A user's function."""
         return ApplyOperator(node, self._around, shared=self._shares(node))
+
+    def visit_lookup(self, node: nodes.Lookup) -> Operator[Any]:
+        """What a table has under a record's key."""
+        return LookupOperator(node, self._around)
 
     def visit_filter(self, node: nodes.Filter) -> Operator[Any]:
         """An expression that is true or not."""

@@ -33,6 +33,7 @@ from queenstream.local.operators.stateless import (
 )
 from queenstream.pipeline.failing import Along
 from queenstream.pipeline.planning import Plan
+from queenstream.pipeline.samples import Samples
 
 
 @dataclass(slots=True)
@@ -81,7 +82,7 @@ class Engine:
     """A plan at work.
 
     ``tracking``: changes of state are written down, for a checkpoint. ``now`` is for dead letters, ``sleep``
-    for the pauses between tries.
+    for the pauses between tries; ``url`` and ``token`` are those of the run's broker, for look-ups.
     """
 
     def __init__(
@@ -91,11 +92,14 @@ class Engine:
         tracking: bool = False,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        url: str | None = None,
+        token: str | None = None,
     ) -> None:
         self.plan = plan
-        self._around = Surroundings(plan.name, now, sleep, tracking)
+        self._around = Surroundings(plan.name, now, sleep, tracking, url, token)
         self._operators: list[Operator[Any]] = list(compile_plan(plan, self._around).values())
         self._by_name = {operator.node.name: operator for operator in self._operators}
+        self.samples = Samples()
         self._idle: set[str] = set()
         self._ended: set[str] = set()
 
@@ -110,6 +114,12 @@ class Engine:
         times = [operator.watermark for operator in self._operators if isinstance(operator, Keeper)]
         known = [time for time in times if time is not None]
         return min(known) if known and len(known) == len(times) else None
+
+    def latest(self, clock: str) -> int | None:
+        """The latest event time that a step which sets it, or a source, has seen, in µs."""
+        operator = self._by_name[clock]
+        assert isinstance(operator, ReadOperator | EventTimeOperator), "others have no clock"
+        return operator.highest
 
     async def process(
         self, batches: Mapping[str, Batch], *, idle: Collection[str] = (), ended: Collection[str] = ()
@@ -229,6 +239,8 @@ class Engine:
                 with _without_collecting(operator):
                     due = await operator.advance(max(before.time, operator.watermark or before.time))
                 operator.counts.given += len(due.records)
+                if self.samples.on:
+                    self.samples.see(node.name, due.records)
                 out = together([out, due])
             made[node.name] = out
             marks[node.name] = self._mark_after(operator, before)
@@ -243,6 +255,8 @@ class Engine:
             out = await operator.process(inputs)
         operator.counts.taken += sum(len(batch.records) for batch in inputs)
         operator.counts.given += len(out.records)
+        if self.samples.on:
+            self.samples.see(operator.node.name, out.records)
         return out
 
     def _mark_of(self, marks: list[Mark]) -> Mark:

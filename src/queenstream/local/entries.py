@@ -10,12 +10,16 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from queenstream import durations
+from queenstream.errors import NotFound
 from queenstream.pipeline.keys import META, key_text
 from queenstream.windows import from_us
+
+if TYPE_CHECKING:
+    from queenstream.local._looking import CheckpointReader
 
 _SIDES = ("left", "right")
 
@@ -36,6 +40,28 @@ def described(facts: Mapping[str, str], entry: Any) -> dict[str, Any]:
         side, key, time, _, record, matched = entry
         return {"key": key, "side": _SIDES[side], "time": _time(time), "record": record, "matched": matched}
     return {"entry": entry}
+
+
+async def find_entries(
+    store: CheckpointReader,
+    beginnings: Iterable[str],
+    limit: int,
+    step: str | None = None,
+    id: str | None = None,
+) -> list[dict[str, Any]]:
+    """The entries of keys whose names begin so, of all steps or of one, as of a checkpoint."""
+    inside = await store.inspect(id)
+    if step is not None and step not in inside.facts:
+        known = ", ".join(inside.facts)
+        raise NotFound(f"there is no step {step} in that checkpoint; there are {known}")
+    found = []
+    for name in inside.keys if step is None else [step]:
+        for beginning in beginnings:
+            # What a step keeps beside its keys comes first, and is no key.
+            some = await store.find_state(name, beginning, limit=limit + 1, checkpoint_id=inside.info.id)
+            entries = [entry for key, entry in some if is_entry(key)][:limit]
+            found += [{"step": name, **described(inside.facts[name], entry)} for entry in entries]
+    return found
 
 
 def is_entry(name: str | bytes) -> bool:

@@ -28,8 +28,9 @@ from queenstream.local.checkpoints import (
 from queenstream.local.delivering import Deliverer, outbox_of
 from queenstream.local.engine import Engine, Outputs
 from queenstream.local.intake import MOST_BYTES, Intake, Pressure, intake_for
+from queenstream.pipeline.lineage import in_order
 from queenstream.pipeline.metrics import Meter
-from queenstream.pipeline.nodes import Read, Replay
+from queenstream.pipeline.nodes import EventTime, Read, Replay, Union
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
 
@@ -95,13 +96,30 @@ class Source:
         return limit is not None and time.monotonic() - self._quiet_since >= limit.total_seconds()
 
 
+def clocks_in_step(plan: Plan) -> dict[str, str]:
+    """The sources that a union takes in the order of event time, each with the step whose clock counts."""
+    found: dict[str, str] = {}
+    unions = [node for node in plan.nodes if isinstance(node, Union) and node.coordination == "timestamp"]
+    pending = [before for union in unions for before in union.inputs]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, EventTime | Read):
+            reads = [each for each in in_order([node]) if isinstance(each, Read)]
+            found |= {each.name: node.name for each in reads}
+        else:
+            pending += node.inputs
+    return found
+
+
 class Loop:
     """One run of a plan, from its checkpoint to its end."""
 
     def __init__(self, plan: Plan, options: RunOptions, meter: Meter) -> None:
         self.plan = plan
-        self.engine = Engine(plan, tracking=options.checkpoint is not None)
+        tracking = options.checkpoint is not None
+        self.engine = Engine(plan, tracking=tracking, url=options.url, token=options.token)
         self.sources: list[Source] = []
+        self._clocks = clocks_in_step(plan)
         self.pressures: list[Pressure] = []
         self.live = False
         self.stopping = asyncio.Event()
@@ -145,7 +163,9 @@ class Loop:
         for node in self.plan.sources:
             reader = reader_for(node.source, context(node.name))
             await reader.open(snapshot.positions.get(node.name, {}))
-            self.sources.append(Source(node, intake_for(node, reader, self.pressures.append)))
+            in_step = node.name in self._clocks
+            intake = intake_for(node, reader, self.pressures.append, together=in_step)
+            self.sources.append(Source(node, intake))
 
     def _context(self, rewound: bool) -> Callable[[str], Context]:
         exclusive = self._store is not None
@@ -199,8 +219,19 @@ class Loop:
         if len(open_sources) == 1:
             return beside | await self._take(open_sources, 0 if beside else _PATIENT_SECONDS)
         # One after the other would make a quiet source hold up the others.
-        taken = beside | await self._take(open_sources, 0)
+        in_step = [source for source in open_sources if source.node.name in self._clocks]
+        taken = beside | await self._take([each for each in open_sources if each not in in_step], 0)
+        taken |= await self._take_in_step(in_step)
         return taken or await self._take(open_sources, _BRIEF_SECONDS)
+
+    async def _take_in_step(self, sources: list[Source]) -> dict[str, Batch]:
+        """Of those that go by event time, who is furthest behind; the others only if there is nothing."""
+        times = {source: self.engine.latest(self._clocks[source.node.name]) for source in sources}
+        least = min((time for time in times.values() if time is not None), default=None)
+        first = None if None in times.values() else least  # nobody knows yet how far a new one is
+        behind = [source for source, time in times.items() if time == first]
+        taken = await self._take(behind, 0)
+        return taken or await self._take([source for source in sources if source not in behind], 0)
 
     async def _take(self, sources: list[Source], wait_seconds: float) -> dict[str, Batch]:
         taken = await asyncio.gather(*(source.take(wait_seconds) for source in sources))

@@ -40,13 +40,15 @@ class Counts:
 class Surroundings:
     """What the operators of one engine share. ``now`` and ``sleep`` are parameters: a test turns the clock.
 
-    ``tracking``: changes of state are written down, for a checkpoint.
+    ``tracking``: changes of state are written down, for a checkpoint. ``url`` and ``token`` are the run's.
     """
 
     pipeline: str
     now: Callable[[], datetime]
     sleep: Callable[[float], Awaitable[None]]
     tracking: bool = False
+    url: str | None = None
+    token: str | None = None
     letters: dict[Address, list[dict[str, Any]]] = field(default_factory=dict)
 
 

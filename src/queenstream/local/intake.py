@@ -25,6 +25,7 @@ from queenstream.pipeline.nodes import Read, Replay
 log = logging.getLogger("queenstream.local")
 
 MOST = 10_000  # records in a batch
+MOST_TOGETHER = 500  # the same of a source that goes by event time with others: so far it may be ahead
 MOST_BYTES = 32 << 20  # and their bytes, about
 _FIRST = 32  # records in a source's first batch
 _GROWTH = 8  # how many times more may be in the next one
@@ -118,23 +119,25 @@ class Intake(Protocol):
         ...
 
 
-def intake_for(node: Read, reader: Reader, told: Callable[[Pressure], None]) -> Intake:
-    """A source with its strategy; ``told`` hears of crossings."""
+def intake_for(
+    node: Read, reader: Reader, told: Callable[[Pressure], None], *, together: bool = False
+) -> Intake:
+    """A source with its strategy; ``told`` hears of crossings. ``together``: it goes in step with others."""
     if isinstance(node, Replay):
         return Beside(node, reader)
     if node.backpressure.strategy == "block":
-        return Blocking(node, reader)
+        return Blocking(node, reader, MOST_TOGETHER if together else MOST)
     return Dropping(node, reader, told)
 
 
 class Blocking:
     """Reads when asked."""
 
-    def __init__(self, node: Read, reader: Reader) -> None:
+    def __init__(self, node: Read, reader: Reader, most: int = MOST) -> None:
         self.node = node
         self.waiting = self.dropped = self.bytes = 0
         self._reader = reader
-        self._sizes = Sizes(min(MOST, node.backpressure.threshold))
+        self._sizes = Sizes(min(most, node.backpressure.threshold))
 
     async def take(self, wait_seconds: float) -> Batch | None:
         batch = await self._reader.read(self._sizes.most, wait_seconds)

@@ -15,20 +15,26 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from typing import Any
 
 from queenstream.connectors import Context, reader_for, writer_for
 from queenstream.connectors.reporting import reporter_for
+from queenstream.connectors.rules import with_rules
 from queenstream.errors import ConfigError, RunAborted
 from queenstream.local.delivering import sinks_of
+from queenstream.local.entries import find_entries, prefixes
 from queenstream.local.epochs import Loop
 from queenstream.local.failures import Counts
 from queenstream.local.intake import Pressure
+from queenstream.local.places import opened
 from queenstream.pipeline.metrics import Meter, prometheus_text, serve_prometheus, step_stats
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
 from queenstream.windows import to_us
 
 __all__ = ["LocalRun", "start"]
+
+_MOST_SHOWN = 20  # checkpoints, and entries of a step
 
 
 def start(plan: Plan, options: RunOptions) -> LocalRun:
@@ -41,7 +47,7 @@ def start(plan: Plan, options: RunOptions) -> LocalRun:
         reader_for(read.source, Context(plan.name, read.name, options.url))
     for name, sink in sinks_of(plan).items():
         writer_for(sink, Context(plan.name, name, options.url))
-    run = LocalRun(plan, options)
+    run = LocalRun(with_rules(plan, options), options)
     run.start()
     return run
 
@@ -64,7 +70,8 @@ class LocalRun:
         self._task: asyncio.Task[None] | None = None
         self._stops = 0
         self._error: BaseException | None = None
-        self._reporter = reporter_for(plan, "local", options, self.get_stats)
+        self._options = options
+        self._reporter = reporter_for(plan, "local", options, self.get_stats, look=self.look)
 
     def start(self) -> None:
         """Begin; ``start(plan, options)`` does."""
@@ -148,6 +155,21 @@ class LocalRun:
             "live": float(self.live),
         }
 
+    def look(self, key: str | None = None) -> dict[str, Any]:
+        """What can be seen inside: batches, samples of rows, checkpoints, and what is remembered of a key.
+
+        Samples are kept only while somebody looks: there are none the first time.
+
+        >>> run.look()["samples"]["parse"]  # doctest: +SKIP
+        ['{"user":"ann"}']
+        """
+        samples = self._loop.engine.samples
+        samples.ask()
+        found: dict[str, Any] = {"batches": self._meter.batches(), "samples": samples.rows()}
+        if self._options.checkpoint is not None:
+            found |= asyncio.run(_stored(self._options.checkpoint, self.plan.name, key))
+        return found
+
     def metrics(self) -> bytes:
         """The same as text for Prometheus."""
         return prometheus_text(self.plan.name, self.get_stats)
@@ -187,3 +209,18 @@ class LocalRun:
         self._events.call_soon_threadsafe(self._loop.stopping.set)
         if self._stops > 1 and self._task is not None:
             self._events.call_soon_threadsafe(self._task.cancel)
+
+
+async def _stored(where: str, pipeline: str, key: str | None) -> dict[str, Any]:
+    """The checkpoints of a pipeline, and what is in the newest one of a key."""
+    async with opened(where, pipeline) as store:
+        infos = await store.checkpoints()
+        found: dict[str, Any] = {
+            "checkpoints": [
+                {"id": each.id, "committedAt": each.committed_at, "clean": each.clean}
+                for each in infos[:_MOST_SHOWN]
+            ]
+        }
+        if key is not None and infos:
+            found["state"] = {"key": key, "entries": await find_entries(store, prefixes(key), _MOST_SHOWN)}
+        return found

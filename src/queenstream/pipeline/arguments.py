@@ -136,6 +136,14 @@ def refuse_for_expression(*said: object) -> None:
         raise ConfigError("concurrency, timeout, schema and on_error are for functions; leave them out")
 
 
+def refuse_beside_rules(step: str, *said: object) -> None:
+    """Refuse what a set of rules says already."""
+    if any(each is not None for each in said):
+        raise ConfigError(
+            f"{step}(rules=…) goes by the set that the broker keeps; say the rest there, or leave rules out"
+        )
+
+
 def is_async(function: Callable[..., Any]) -> bool:
     """Whether calling it gives something to wait for."""
     # An object of a class may have an async __call__; nothing else shows it.

@@ -29,7 +29,7 @@ from typing import Any, Generic, Literal, TypeVar, Unpack, get_args, overload
 from queenstream import durations, windows
 from queenstream.aggregates import Aggregate
 from queenstream.errors import ConfigError
-from queenstream.pipeline import arguments, nodes
+from queenstream.pipeline import arguments, lookups, nodes
 from queenstream.pipeline.analytics import building
 from queenstream.pipeline.analytics.building import Shown
 from queenstream.pipeline.analytics.detectors import Algorithm
@@ -38,7 +38,8 @@ from queenstream.pipeline.arguments import On
 from queenstream.pipeline.endpoints import Record, Sink, Source
 from queenstream.pipeline.expressions import Expr, col, lit
 from queenstream.pipeline.lineage import parts_of
-from queenstream.pipeline.nodes import Coordination, Emit, How, Mode, Node, Place, caller
+from queenstream.pipeline.lookups import Fields
+from queenstream.pipeline.nodes import Coordination, Emit, How, LookupHow, Mode, Node, Place, caller
 from queenstream.pipeline.planning import Draft, PendingWindow, Plan, make_plan
 from queenstream.pipeline.policies import (
     Backoff,
@@ -285,6 +286,48 @@ class Pipeline(Generic[T]):
         chosen = {field: arguments.expression(each) for field, each in columns.items()}
         return self._project(chosen, keep=True, name=step_name)
 
+    def lookup(
+        self,
+        table: Source[Any],
+        *,
+        on: On,
+        fields: Fields | None = None,
+        into: str | None = None,
+        how: LookupHow = "left",
+        cache: int = 10_000,
+        max_age: Duration = "1m",
+        timeout: Duration = "2s",
+        name: str | None = None,
+        on_error: OnError | None = None,
+    ) -> Pipeline[Record]:
+        """The record with what a table has under its key, as of now: ``Postgres``, ``Cassandra``, ``Queue``.
+
+        ``on``: a field of both, a pair (ours, theirs), or a list of those; of a queue it is the latest
+        message of the partition that our field names. ``fields``: those to add, or new names with theirs;
+        ``into``: all of them as one field. ``how="inner"`` leaves records out for which there is nothing.
+        Keys are asked for together, and remembered: ``cache`` of them for ``max_age``.
+
+            .lookup(Postgres("users"), on=("user_id", "id"), fields={"user_segment": "segment"})
+            .lookup(Queue("profiles"), on="user_id", into="profile", max_age="10s")
+        """
+        arguments.choice("how", how, get_args(LookupHow))
+        return self._then(
+            lookups.lookup(
+                caller(),
+                self._inputs(),
+                name or "",
+                arguments.policy(on_error),
+                table=table,
+                on=on,
+                fields=fields,
+                into=into,
+                how=how,
+                cache=cache,
+                max_age=max_age,
+                timeout=timeout,
+            )
+        )
+
     def event_time(self, path: str, *, on_error: OnError | None = None) -> Pipeline[T]:
         """The records' event time stands in this field: a time, ISO 8601 text, or milliseconds since 1970.
 
@@ -414,6 +457,7 @@ class Pipeline(Generic[T]):
         )
         return self._then(node)
 
+    @overload
     def anomalies(
         self,
         field: str,
@@ -427,29 +471,60 @@ class Pipeline(Generic[T]):
         emit: Shown = "anomalies",
         name: str | None = None,
         on_error: OnError | None = None,
+    ) -> Pipeline[Record]: ...
+    @overload
+    def anomalies(
+        self,
+        *,
+        rules: str,
+        by: str | Expr | Callable[[T], object] | None = None,
+        grace: Duration = 0,
+        emit: Shown = "anomalies",
+        name: str | None = None,
+        on_error: OnError | None = None,
+    ) -> Pipeline[Record]: ...
+    def anomalies(
+        self,
+        field: str | None = None,
+        *,
+        window: Duration | None = None,
+        algorithm: Algorithm | None = None,
+        threshold: float | None = None,
+        by: str | Expr | Callable[[T], object] | None = None,
+        min_samples: int | None = None,
+        grace: Duration = 0,
+        emit: Shown = "anomalies",
+        rules: str | None = None,
+        name: str | None = None,
+        on_error: OnError | None = None,
     ) -> Pipeline[Record]:
         """A row for each number that is unlike those before it: value, mean, deviation, score, key, time.
 
         ``algorithm``: zscore, mad, iqr or ewma (``pipeline.analytics.detectors`` says how they judge), of the
         last ``window`` of event time, for each key. ``threshold``: the score above which a number is unusual.
         ``min_samples``: how many must have come before. ``emit="scores"`` gives a row for every number.
+        ``rules``: a set that the broker keeps says all that, and may change while the pipeline runs.
 
             .anomalies("temperature", by="sensor", window="10m", threshold=4)
+            .anomalies(rules="sensors", by="sensor")
         """
         arguments.choice("emit", emit, get_args(Shown))
-        keyed = self._keyed(by)
+        step, keyed = self._looking(by, name, grace, on_error)
+        if rules is not None:
+            arguments.refuse_beside_rules("anomalies", field, window, algorithm, threshold, min_samples)
+            return keyed._then(building.ruled(step, "anomalies", rules=rules, emit=emit))
+        if field is None or window is None:
+            raise ConfigError(
+                "anomalies() needs a field and a window: anomalies('temperature', window='10m')"
+            )
         return keyed._then(
             building.anomalies(
-                caller(),
-                keyed._inputs(),
-                name or "",
-                arguments.policy(on_error),
+                step,
                 field=field,
-                algorithm=algorithm,
+                algorithm=algorithm or "zscore",
                 window=durations.parse(window),
                 threshold=threshold,
-                min_samples=min_samples,
-                grace=durations.parse(grace),
+                min_samples=10 if min_samples is None else min_samples,
                 emit=emit,
             )
         )
@@ -459,9 +534,10 @@ class Pipeline(Generic[T]):
         texts: Mapping[str, str] | None = None,
         *,
         by: str | Expr | Callable[[T], object] | None = None,
-        event: str = "type",
+        event: str | None = None,
         events: int = EVENTS,
         grace: Duration = 0,
+        rules: str | None = None,
         step_name: str | None = None,
         on_error: OnError | None = None,
         **named: str,
@@ -469,24 +545,32 @@ class Pipeline(Generic[T]):
         """A row for each pattern that is found: its name, key, start and end, value, and its last events.
 
         ``pipeline.analytics.patterns`` says what can be written. ``event``: the field that a bare name in a
-        sequence is a value of. ``events``: how many records a row shows.
+        sequence is a value of (``type``, if not said). ``events``: how many records a row shows. ``rules``:
+        the patterns are those of a set that the broker keeps, and may change while the pipeline runs.
 
             .patterns(rapid="COUNT(*) > 10 IN 30s WHERE action = 'click'", by="user_id")
             .patterns({"left": "login THEN NOT purchase WITHIN 5m"}, by="user_id", event="action")
+            .patterns(rules="fraud", by="user_id")
         """
+        step, keyed = self._looking(by, step_name, grace, on_error)
+        if rules is not None:
+            arguments.refuse_beside_rules("patterns", texts or None, named or None, event)
+            return keyed._then(building.ruled(step, "patterns", rules=rules, events=events))
+        said = {**(texts or {}), **named}
+        return keyed._then(building.patterns(step, texts=said, event=event or "type", events=events))
+
+    def _looking(
+        self,
+        by: str | Expr | Callable[[T], object] | None,
+        name: str | None,
+        grace: Duration,
+        on_error: OnError | None,
+    ) -> tuple[building.Told, Pipeline[T]]:
+        """What a step that looks for something is told, and what it follows."""
         keyed = self._keyed(by)
-        return keyed._then(
-            building.patterns(
-                caller(),
-                keyed._inputs(),
-                step_name or "",
-                arguments.policy(on_error),
-                texts={**(texts or {}), **named},
-                event=event,
-                events=events,
-                grace=durations.parse(grace),
-            )
-        )
+        policy = arguments.policy(on_error)
+        told = building.Told(caller(), keyed._inputs(), name or "", policy, durations.parse(grace))
+        return told, keyed
 
     def _keyed(self, by: str | Expr | Callable[[T], object] | None) -> Pipeline[T]:
         """By that key; else by the one there is, or all together."""

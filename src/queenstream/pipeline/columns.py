@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from queenstream.aggregates import Aggregate
-from queenstream.pipeline import inferring, nodes, values
+from queenstream.pipeline import inferring, lookups, nodes, values
 from queenstream.pipeline.expressions import Expr
 from queenstream.pipeline.inferring import Report, column_type, kind_of
 from queenstream.pipeline.nodes import WINDOW_END, WINDOW_START, Node
@@ -42,6 +42,10 @@ def output_of(
         for expr in node.reads:
             inferring.type_of(expr, into, report)
         return node.schema
+    if isinstance(node, nodes.Lookup):
+        for ours, _ in node.on:
+            column_type(ours, into, report)
+        return lookups.output_of(node, into)
     if isinstance(node, nodes.Apply):
         return into if node.mode == "filter" else node.schema
     _reads(node, into, report)

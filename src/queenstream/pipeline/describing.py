@@ -114,6 +114,8 @@ def _details(node: Node) -> dict[str, str]:
         return {"": node.sink.title, **node.sink.options(), "delivery": node.sink.delivery}
     if isinstance(node, nodes.Apply):
         return _applying(node)
+    if isinstance(node, nodes.Lookup):
+        return _looking_up(node)
     if isinstance(node, nodes.Filter):
         return {"": str(node.predicate)}
     if isinstance(node, nodes.Project):
@@ -164,6 +166,17 @@ def _applying(node: nodes.Apply) -> dict[str, str]:
     if node.timeout is not None:
         said["timeout"] = durations.format(node.timeout)
     return said
+
+
+def _looking_up(node: nodes.Lookup) -> dict[str, str]:
+    said = {"": node.table.title, "on": on_text(node)}
+    if node.fields is not None:
+        said["fields"] = ", ".join(name if name == of else f"{name} = {of}" for name, of in node.fields)
+    if node.into is not None:
+        said["into"] = node.into
+    if node.how != "left":
+        said["how"] = node.how
+    return {**said, "max_age": durations.format(node.max_age)}
 
 
 def _node_json(plan: Plan, node: Node) -> dict[str, Any]:

@@ -10,11 +10,13 @@ wrong side is found when the pipeline is checked.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, MISSING, dataclass, field, fields
 from datetime import datetime, timedelta
 from pathlib import PurePath
-from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, get_args
+from urllib.parse import urlsplit
 
 from queenstream import durations
 from queenstream.errors import ConfigError
@@ -26,10 +28,15 @@ Record: TypeAlias = dict[str, Any]
 T_co = TypeVar("T_co", covariant=True)
 
 Start: TypeAlias = Literal["earliest", "latest"] | str | datetime
+Offsets: TypeAlias = Mapping[str, Mapping[int, int]]
+"""Places in topics: offsets by partition, by topic."""
 FileFormat: TypeAlias = Literal["ndjson", "csv", "parquet"]
 ValueFormat: TypeAlias = Literal["json", "avro", "string", "bytes"]
 Side: TypeAlias = Literal["reading", "writing"]
 Delivery: TypeAlias = Literal["exactly once", "at least once", "idempotent"]
+Consistency: TypeAlias = Literal[
+    "one", "two", "three", "quorum", "all", "local_quorum", "each_quorum", "local_one"
+]
 
 _SUFFIXES: dict[str, FileFormat] = {
     ".ndjson": "ndjson",
@@ -45,6 +52,8 @@ _TOPIC_MESSAGE = (
     "topic string, partition int, offset bigint, timestamp timestamp, key string, headers map<string, string>"
 )
 
+_CQL_NAME = re.compile(r"\w{1,48}", re.ASCII)
+_CQL_LONGEST = timedelta(days=20 * 365)  # as long as Cassandra lets a row live
 
 # Marks on options: only for one side, or never to be shown, as it may hold a password.
 _READING = {"side": "reading"}
@@ -139,8 +148,8 @@ class Queue(Source[Record], Sink):
 
     ``group`` is the pipeline's name unless it says otherwise; ``start`` is for a group's first time.
     ``envelope``: a record is the whole message (``data``, ``created_at``, ``partition``, ``transaction_id``
-    …). ``partition`` is the one partition to read from or write into, ``partition_by`` the field that names
-    it for each record.
+    …); written, it needs ``data``, and may say ``partition`` and ``transaction_id``. ``partition`` is the one
+    partition to read from or write into, ``partition_by`` the field that names it for each record.
 
     >>> Queue("totals", partition_by="user_id").options()
     {'partition_by': 'user_id'}
@@ -150,7 +159,7 @@ class Queue(Source[Record], Sink):
     _: KW_ONLY
     group: str | None = field(default=None, metadata=_READING)
     start: Start = field(default="earliest", metadata=_READING)
-    envelope: bool = field(default=False, metadata=_READING)
+    envelope: bool = False
     partition: str | None = None
     partition_by: str | None = field(default=None, metadata=_WRITING)
     schema: Definition | None = None
@@ -164,6 +173,8 @@ class Queue(Source[Record], Sink):
         self._settle()
         if self.partition is not None and self.partition_by is not None:
             raise ConfigError(f"{self.title}: give partition or partition_by, not both")
+        if self.envelope and self.partition_by is not None:
+            raise ConfigError(f"{self.title}: with envelope=True a row says its partition; no partition_by")
 
     @property
     def columns(self) -> Schema | None:
@@ -313,19 +324,26 @@ class Kafka(Source[Record], Sink):
     """A topic, or several: a name, a list of names, or with ``pattern`` a regular expression.
 
     A record is the message's value, its event time the message's timestamp. ``envelope``: a record has
-    ``key``, ``value``, ``headers``, ``timestamp``, ``topic``, ``partition`` and ``offset``. ``settings`` go
-    to the client library as they are (TLS, SASL), and no description shows them.
+    ``key``, ``value``, ``headers``, ``timestamp``, ``topic``, ``partition`` and ``offset``; written, it needs
+    ``value``, and may say ``key``, ``headers`` and ``timestamp``. ``start`` may also be offsets, ``{topic:
+    {partition: offset}}``. ``key_by`` is the field that becomes a message's key. ``avro_schema`` is Avro's
+    own text, in JSON, for ``format="avro"``. ``settings`` go to the client library as they are (TLS, SASL),
+    and no description shows them.
+
+    >>> Kafka("orders", start={"orders": {0: 17}}, format="string").options()
+    {'start': "{'orders': {0: 17}}", 'format': 'string'}
     """
 
     topic: str | Sequence[str]
     _: KW_ONLY
     servers: str = "localhost:9092"
     group: str | None = field(default=None, metadata=_READING)
-    start: Start = field(default="earliest", metadata=_READING)
+    start: Start | Offsets = field(default="earliest", metadata=_READING)
     pattern: bool = field(default=False, metadata=_READING)
-    envelope: bool = field(default=False, metadata=_READING)
+    envelope: bool = False
     key_by: str | None = field(default=None, metadata=_WRITING)
     format: ValueFormat = "json"
+    avro_schema: str | None = field(default=None, repr=False, metadata=_HIDDEN)
     schema: Definition | None = None
     settings: Mapping[str, str] = field(default_factory=dict, repr=False, metadata=_HIDDEN)
 
@@ -336,10 +354,28 @@ class Kafka(Source[Record], Sink):
         self._settle()
         if not isinstance(self.topic, str):
             object.__setattr__(self, "topic", tuple(self.topic))
+        if isinstance(self.start, Mapping):
+            _check_offsets(self.title, self.topics, self.start)
+        if self.pattern:
+            if len(self.topics) != 1:
+                raise ConfigError(f"{self.title}: a pattern is one text; join them with | instead")
+            try:
+                re.compile(self.topics[0])
+            except re.error as error:
+                raise ConfigError(f"{self.title} is no regular expression: {error}; correct it") from None
+        if self.envelope and self.key_by is not None:
+            raise ConfigError(f"{self.title}: with envelope=True a row says its key; leave key_by out")
+        if (self.format == "avro") != (self.avro_schema is not None):
+            raise ConfigError(f"{self.title}: format='avro' and avro_schema='{{…}}' go together; give both")
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The names, or the one pattern."""
+        return (self.topic,) if isinstance(self.topic, str) else tuple(self.topic)
 
     @property
     def label(self) -> str:
-        return self.topic if isinstance(self.topic, str) else ",".join(self.topic)
+        return ",".join(self.topics)
 
     @property
     def address(self) -> tuple[str, ...]:
@@ -360,20 +396,32 @@ class Kafka(Source[Record], Sink):
 
 @dataclass(frozen=True)
 class Cassandra(Source[Record], Sink):
-    """A table of Cassandra. Rows are written with the record's event time, so that a replay changes nothing.
+    """A table of Cassandra: ``Cassandra("metrics", keyspace="plant")`` or ``Cassandra("plant.metrics")``.
 
-    ``create_table`` makes it from the schema, with ``partition_key`` and ``clustering_key``.
+    Written, a row has the time of its epoch, or with ``timestamp_by`` the one in that field: so a repeat
+    changes nothing, and of several rows with one key the last one stays. ``ttl``: rows live so long.
+    ``create_table`` makes the table from the schema, with ``partition_key`` and ``clustering_key``;
+    ``create_keyspace`` is the number of replicas that a keyspace gets which is not there. ``concurrency``:
+    how many requests are under way at once. ``tls``: connections are encrypted, and the nodes' certificates
+    are checked, against those of the system or of a file. docs/cassandra.md has the rules.
+
+    >>> Cassandra("plant.metrics", partition_key="metric_name", ttl="1d").options()
+    {'keyspace': 'plant', 'partition_key': 'metric_name', 'ttl': '1d'}
     """
 
     table: str
     _: KW_ONLY
     keyspace: str | None = None
-    hosts: tuple[str, ...] = ("127.0.0.1",)
+    hosts: str | Sequence[str] = ("127.0.0.1",)
     port: int = 9042
-    partition_key: tuple[str, ...] = field(default=(), metadata=_WRITING)
-    clustering_key: tuple[str, ...] = field(default=(), metadata=_WRITING)
+    tls: bool | str | PurePath = False
+    consistency: Consistency = "local_quorum"
+    partition_key: str | Sequence[str] = field(default=(), metadata=_WRITING)
+    clustering_key: str | Sequence[str] = field(default=(), metadata=_WRITING)
     ttl: str | float | timedelta | None = field(default=None, metadata=_WRITING)
+    timestamp_by: str | None = field(default=None, metadata=_WRITING)
     create_table: bool = field(default=False, metadata=_WRITING)
+    create_keyspace: int | None = field(default=None, metadata=_WRITING)
     concurrency: int = field(default=64, metadata=_WRITING)
     schema: Definition | None = None
     user: str | None = field(default=None, repr=False, metadata=_HIDDEN)
@@ -384,8 +432,32 @@ class Cassandra(Source[Record], Sink):
 
     def __post_init__(self) -> None:
         self._settle()
+        keyspace, dot, table = self.table.partition(".")
+        if dot and self.keyspace is None:
+            object.__setattr__(self, "keyspace", keyspace)
+            object.__setattr__(self, "table", table)
+        for name in ("hosts", "partition_key", "clustering_key"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
         if self.ttl is not None:
             object.__setattr__(self, "ttl", durations.parse(self.ttl))
+        self._check()
+
+    def _check(self) -> None:
+        for name in (self.table, self.keyspace):
+            if name is not None and not _CQL_NAME.fullmatch(name):
+                raise ConfigError(
+                    f"{name!r} names no table or keyspace of Cassandra; take up to 48 letters, digits and _"
+                )
+        if isinstance(self.ttl, timedelta) and not timedelta(seconds=1) <= self.ttl <= _CQL_LONGEST:
+            raise ConfigError(
+                f"{self.title}: ttl is from 1s to {_CQL_LONGEST.days}d; leave it out for no end"
+            )
+        if self.consistency not in get_args(Consistency):
+            known = ", ".join(get_args(Consistency))
+            raise ConfigError(f"{self.title}: consistency is {self.consistency!r}; write one of {known}")
+        if self.concurrency < 1 or (self.create_keyspace is not None and self.create_keyspace < 1):
+            raise ConfigError(f"{self.title}: concurrency and create_keyspace are 1 or more")
 
     @property
     def label(self) -> str:
@@ -397,7 +469,8 @@ class Cassandra(Source[Record], Sink):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return (*self.partition_key, *self.clustering_key)
+        stamp = () if self.timestamp_by is None else (self.timestamp_by,)
+        return (*self.partition_key, *self.clustering_key, *stamp)
 
 
 @dataclass(frozen=True)
@@ -405,12 +478,17 @@ class Postgres(Source[Record], Sink):
     """A table of PostgreSQL: appended to, or with ``key`` one row for each key (the last one written stays).
 
     Read, it is a snapshot; with ``cursor``, a column that only grows, it goes on with the rows after it.
+    ``table`` may name its schema; ``url`` is the server's, else ``QUEEN_PG`` has it. ``create_table`` makes
+    the table from the schema, or from the fields that are known. docs/tables.md has the rules.
+
+    >>> Postgres("sales.orders", key="id").options()
+    {'key': 'id'}
     """
 
     table: str
     _: KW_ONLY
     url: str | None = field(default=None, repr=False, metadata=_HIDDEN)
-    key: tuple[str, ...] = field(default=(), metadata=_WRITING)
+    key: str | Sequence[str] = field(default=(), metadata=_WRITING)
     create_table: bool = field(default=False, metadata=_WRITING)
     cursor: str | None = field(default=None, metadata=_READING)
     schema: Definition | None = None
@@ -420,10 +498,17 @@ class Postgres(Source[Record], Sink):
 
     def __post_init__(self) -> None:
         self._settle()
+        object.__setattr__(self, "key", (self.key,) if isinstance(self.key, str) else tuple(self.key))
 
     @property
     def label(self) -> str:
         return self.table
+
+    @property
+    def address(self) -> tuple[str, ...]:
+        # The database and not the server: that one may move.
+        database = "" if self.url is None else urlsplit(self.url).path.removeprefix("/")
+        return (self.kind, *([database] if database else []), self.label)
 
     @property
     def bounded(self) -> bool:
@@ -431,7 +516,7 @@ class Postgres(Source[Record], Sink):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return self.key
+        return tuple(self.key)
 
 
 @dataclass(frozen=True)
@@ -476,6 +561,15 @@ def _check_start(start: object) -> None:
             datetime.fromisoformat(start)
         except ValueError:
             raise ConfigError(f"start is {start!r}; write 'earliest', 'latest' or an ISO 8601 time") from None
+
+
+def _check_offsets(title: str, topics: tuple[str, ...], start: Offsets) -> None:
+    for topic, places in start.items():
+        if topic not in topics:
+            raise ConfigError(f"{title}: start names the topic {topic!r}, which is not read; leave it out")
+        told: list[Any] = [*places, *places.values()]
+        if not all(isinstance(number, int) and number >= 0 for number in told):
+            raise ConfigError(f"{title}: start is {{topic: {{partition: offset}}}}, in whole numbers from 0")
 
 
 def _shown(value: object) -> str:

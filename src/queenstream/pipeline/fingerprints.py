@@ -151,6 +151,6 @@ def aggregates_text(node: nodes.Aggregation) -> str:
     return ", ".join(f"{name} = {aggregate}" for name, aggregate in node.aggregates)
 
 
-def on_text(node: nodes.Join) -> str:
-    """What a join compares."""
+def on_text(node: nodes.Join | nodes.Lookup) -> str:
+    """What a join, or a look-up, compares."""
     return ", ".join(left if left == right else f"{left} = {right}" for left, right in node.on)

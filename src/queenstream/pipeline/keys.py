@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+_json = msgspec.json.Encoder(enc_hook=repr).encode
+
 META = ""
 """The name of what a step keeps beside its keys: its watermark, how many records it has seen."""
 
@@ -23,6 +25,8 @@ def key_text(key: Any) -> str:
     >>> key_text("u1"), key_text(("shop", 7)), key_text(7.0)
     ('"u1"', '["shop",7]', '7')
     """
+    if type(key) is str:
+        return _json(key).decode()
     if type(key) is tuple:
         return f"[{','.join(map(key_text, key))}]"
     if isinstance(key, bool | float | Decimal) and key == key and abs(key) != float("inf"):
@@ -30,7 +34,7 @@ def key_text(key: Any) -> str:
         key = whole if whole == key else float(key)
     if isinstance(key, datetime) and key.utcoffset() is not None:
         key = key.astimezone(UTC)  # equal instants are equal keys, whatever their zones
-    return msgspec.json.encode(key, enc_hook=repr).decode()
+    return _json(key).decode()
 
 
 def key_to_json(key: Any) -> Any:

@@ -24,6 +24,7 @@ Stats = Callable[[], Mapping[str, float]]
 
 _RATE_SECONDS = 10.0  # what "per second" looks back on
 _LATENCIES = 1_000  # batches that the percentiles are of
+_BATCHES = 100  # that are shown one by one
 _PERCENTILES = (50, 95, 99)
 
 
@@ -43,6 +44,7 @@ class Meter:
         self._taken = 0
         self._recent: deque[tuple[float, int]] = deque()
         self._latencies: deque[tuple[float, int]] = deque(maxlen=_LATENCIES)
+        self._batches: deque[dict[str, float]] = deque(maxlen=_BATCHES)
 
     def took(self, records: int) -> None:
         """So many records came from the sources."""
@@ -55,6 +57,11 @@ class Meter:
     def delivered(self, records: int, seconds: float) -> None:
         """A batch of so many records is in the sinks, so long after it was read."""
         self._latencies.append((seconds, records))
+        self._batches.append({"ended": time.time(), "records": records, "seconds": round(seconds, 4)})
+
+    def batches(self) -> list[dict[str, float]]:
+        """The last ones, the oldest first: when each was in the sinks (since 1970), its records, how long."""
+        return list(self._batches)
 
     def stats(self) -> dict[str, float]:
         """Rates and latencies."""

@@ -1,7 +1,7 @@
 """The nodes of a plan: a handful of core ones, frozen, each with all that an engine needs to run it.
 
-    Read ──► Apply · Filter · Project · EventTime · KeyBy ──► Aggregation · Join · Stateful · Deduplicate
-    ──► Write
+    Read ──► Apply · Lookup · Filter · Project · EventTime · KeyBy
+         ──► Aggregation · Join · Stateful · Deduplicate ──► Write
                           Union brings branches together · Late has what came too late
                           Replay lets records in again that a step failed on
 
@@ -32,6 +32,7 @@ from queenstream.schemas import Schema
 Mode: TypeAlias = Literal["map", "filter", "flat_map"]
 Emit: TypeAlias = Literal["final", "update"]
 How: TypeAlias = Literal["inner", "left", "right", "full"]
+LookupHow: TypeAlias = Literal["left", "inner"]
 Coordination: TypeAlias = Literal["arrival", "timestamp"]
 
 WINDOW_START, WINDOW_END = "window_start", "window_end"
@@ -129,6 +130,29 @@ class Apply(Node):
     concurrency: int = 1
     timeout: timedelta | None = None
     schema: Schema | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Lookup(Node):
+    """Adds to each record what a table has under its key when it passes; at most ``max_age`` old.
+
+    ``on``: fields of the record with those of the table; null equals nothing. ``fields``: new names with
+    those of the table, None: all that the record does not have. ``into``: one field of that name has them.
+    ``inner``: a record for which nothing is found is left out. Up to ``cache`` keys are remembered in each
+    process, those too that are not there. A look-up that fails, or takes longer than ``timeout``, is an error
+    of this node for each record that needs it.
+    """
+
+    kind: ClassVar[str] = "lookup"
+
+    table: Source[Any]
+    on: tuple[tuple[str, str], ...]
+    fields: tuple[tuple[str, str], ...] | None = None
+    into: str | None = None
+    how: LookupHow = "left"
+    cache: int = 10_000
+    max_age: timedelta = timedelta(minutes=1)
+    timeout: timedelta = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -230,7 +254,7 @@ class Stateful(Node):
     one, none is.
 
     A step of ours (``.anomalies``, ``.patterns``) says in ``looks`` what it looks for, and which fields it
-    ``reads``.
+    ``reads``. One that goes by ``rules`` of that name is given them when it is run.
     """
 
     kind: ClassVar[str] = "stateful"
@@ -244,6 +268,7 @@ class Stateful(Node):
     keys: tuple[str, ...] = ()
     looks: tuple[tuple[str, str], ...] = ()
     reads: tuple[Expr, ...] = ()
+    rules: str | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

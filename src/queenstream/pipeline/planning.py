@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
@@ -12,7 +12,7 @@ from typing import Literal
 from queenstream import windows
 from queenstream.errors import ConfigError
 from queenstream.pipeline import checking, describing, fingerprints
-from queenstream.pipeline.endpoints import Sink
+from queenstream.pipeline.endpoints import Cassandra, Postgres, Sink
 from queenstream.pipeline.lineage import in_order, keys_of
 from queenstream.pipeline.nodes import (
     Aggregation,
@@ -150,6 +150,13 @@ class Plan:
         """The fields of a node's output, if they are known."""
         return self.schemas[node.name]
 
+    def changed(self, change: Callable[[Node], Node]) -> Plan:
+        """The same plan of nodes that an engine has completed, such as with where their rules are."""
+        done: dict[Node, Node] = {}
+        for node in self.nodes:
+            done[node] = change(replace(node, inputs=tuple(done[each] for each in node.inputs)))
+        return replace(self, nodes=tuple(done.values()))
+
     def describe(self, form: Literal["text", "json", "svg"] = "text") -> str:
         """For people, for programs, or as a picture."""
         return describing.describe(self, form)
@@ -167,7 +174,17 @@ def make_plan(draft: Draft) -> Plan:
     problems += found
     if problems:
         raise PipelineError(draft.name, tuple(dict.fromkeys(problems)))
+    nodes = [_with_schema(node, schemas) for node in nodes]
     return Plan(draft.name, tuple(nodes), MappingProxyType(schemas), draft.policy or SKIP)
+
+
+def _with_schema(node: Node, schemas: Mapping[str, Schema | None]) -> Node:
+    """A sink that makes its table makes it of the fields that reach it, if it has no others."""
+    sink = node.sink if isinstance(node, Write) else None
+    if not isinstance(sink, Cassandra | Postgres) or not sink.create_table or sink.schema is not None:
+        return node
+    assert isinstance(node, Write)
+    return replace(node, sink=replace(sink, schema=schemas[node.inputs[0].name]))
 
 
 def _without_source(draft: Draft) -> Problem:

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypedDict, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, cast, get_args
 
 from queenstream import durations
 from queenstream.errors import ConfigError
@@ -89,6 +89,18 @@ class Run(Protocol):
 
     def get_stats(self) -> Mapping[str, float]:
         """Its figures: ``messages_per_second``, latencies, ``error_rate``, ``watermark_lag_seconds`` …"""
+        ...
+
+    def metrics(self) -> bytes:
+        """The same as text for Prometheus."""
+        ...
+
+    def serve_metrics(self, port: int = 0, host: str = "127.0.0.1") -> int:
+        """Serve them over HTTP while the process lives; gives the port, which is a free one for 0."""
+        ...
+
+    def look(self, key: str | None = None) -> Mapping[str, Any]:
+        """What can be seen inside: its last batches, sample rows, checkpoints, what it remembers of a key."""
         ...
 
 

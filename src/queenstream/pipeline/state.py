@@ -19,11 +19,28 @@ pipeline.key_by("user").stateful(sessions, on_timer=forgotten, ttl="1h")
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from queenstream import durations
 from queenstream.pipeline.records import event_time, moment
+
+
+@runtime_checkable
+class Gatherer(Protocol):
+    """A function of a step that may have the records of a key together: one state for all of them.
+
+    It gives nothing for a record; what it finds comes with its timers.
+    """
+
+    def prepared(self, record: Any) -> Any:
+        """What it keeps of a record; raises for one that it cannot take."""
+        ...
+
+    def gather(self, entries: Iterable[tuple[int, Any]], state: State) -> None:
+        """Take records, each with its time and what was kept of it. It does not fail."""
+        ...
 
 
 class State:

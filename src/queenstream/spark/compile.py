@@ -16,6 +16,7 @@ from queenstream.pipeline.letters import Doors
 from queenstream.pipeline.nodes import Node, Read, Replay
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.problems import PipelineError, Problem
+from queenstream.pipeline.running import RunOptions
 from queenstream.spark import flow
 from queenstream.spark.graph import Graph, clocks_of, graph_of
 from queenstream.spark.sources import Decoder
@@ -99,10 +100,10 @@ def clock_groups(plan: Plan) -> list[list[Read]]:
 class Compiler:
     """Makes the query's rows (``flow.ROW``) of the rows of the sources."""
 
-    def __init__(self, plan: Plan, decoders: Mapping[str, Decoder]) -> None:
+    def __init__(self, plan: Plan, decoders: Mapping[str, Decoder], told: RunOptions | None = None) -> None:
         self._plan = plan
         self._decoders = decoders
-        self._graph: Graph = graph_of(plan)
+        self._graph: Graph = graph_of(plan, told)
 
     def compile(self, sources: Mapping[str, DataFrame]) -> DataFrame:
         """The whole plan; ``sources`` by the names of the steps that read them."""

@@ -107,6 +107,10 @@ class Guard:
                 error = again
         return self.give_up(record, error, went, attempt)
 
+    def retried(self, number: int) -> None:
+        """So many records are tried again together."""
+        self._troubles.count(self._node.name, "retried", number)
+
     def give_up(self, record: Any, error: Exception, went: Along | None, attempts: int = 1) -> Gone:
         """Count it, and do what the policy says comes after the last try."""
         node = self._node

@@ -18,6 +18,7 @@ from queenstream.pipeline.nodes import Node
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.policies import DeadLetters
 from queenstream.pipeline.records import hashable
+from queenstream.pipeline.running import RunOptions
 from queenstream.spark.records import Item
 from queenstream.windows import Count, length_us
 
@@ -40,7 +41,7 @@ class Step:
     ``delay_us``: how far the watermark at its inputs is behind the query's. ``depth``: how many steps with
     state a record has passed when it comes here, this one included. ``sends``: its policy has dead letters.
     ``known``: the names of the fields of each input, where they are known. ``is_clock``: the event times
-    that it sees move the watermark.
+    that it sees move the watermark. ``broker``: the URL and the token of the run's, for a step that asks it.
     """
 
     node: Node
@@ -52,6 +53,7 @@ class Step:
     known: tuple[tuple[str, ...], ...]
     late_to: tuple[str, ...] = ()
     is_clock: bool = False
+    broker: tuple[str | None, str | None] = (None, None)
 
     @property
     def name(self) -> str:
@@ -68,8 +70,9 @@ Graph = Mapping[str, Step]
 """The steps of a plan by name, in its order."""
 
 
-def graph_of(plan: Plan) -> dict[str, Step]:
+def graph_of(plan: Plan, told: RunOptions | None = None) -> dict[str, Step]:
     """The plan for the tasks."""
+    broker = (None, None) if told is None else (told.url, told.token)
     depths: dict[Node, int] = {}
     delays: dict[Node, int] = {}
     steps: dict[str, Step] = {}
@@ -88,6 +91,7 @@ def graph_of(plan: Plan) -> dict[str, Step]:
             known=tuple(_names(plan, each) for each in node.inputs),
             late_to=tuple(each.name for each in plan.consumers(node) if isinstance(each, nodes.Late)),
             is_clock=node in clocks,
+            broker=broker if isinstance(node, nodes.Lookup) else (None, None),
         )
     return steps
 

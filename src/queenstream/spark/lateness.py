@@ -20,13 +20,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from queenstream.pipeline import nodes
-from queenstream.pipeline.endpoints import Queue
+from queenstream.pipeline.endpoints import Kafka, Queue
 from queenstream.pipeline.nodes import Node
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
 from queenstream.schemas.types import Struct
 from queenstream.spark.aggregating import TIME
 from queenstream.spark.expressions import spark_type
+from queenstream.spark.kafka import batch_of_kafka, typed_rows
 from queenstream.spark.native.frames import ENDED, Clock
 from queenstream.spark.native.steps import read, source_columns, through
 from queenstream.spark.sources import Feed, batch_of_broker
@@ -80,6 +81,9 @@ class LateRecords:
         into = self._feeds.get(reading.name)
         schema = reading.source.columns
         assert schema is not None, "it is typed"
+        if into is None and isinstance(reading.source, Kafka):
+            rows = batch_of_kafka(self._spark, reading.source, start, end)
+            return typed_rows(rows, schema, source_columns(reading, schema))
         if into is None:
             assert isinstance(reading.source, Queue), "streams are read in Python"
             payload = spark_type(Struct(schema.fields))

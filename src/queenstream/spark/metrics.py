@@ -94,13 +94,15 @@ class RunMeter:
         self._of_spark = {
             "state_rows": float(sum(each["numRowsTotal"] for each in state)),
             "state_bytes": float(sum(each["memoryUsedBytes"] for each in state)),
-            "queue_depth": float(
-                sum(_offset(source["latestOffset"]).get(BEHIND, 0) for source in progress["sources"])
-            ),
+            "queue_depth": float(sum(_behind(source) for source in progress["sources"])),
         }
         self._watermark = dict(progress["eventTime"]).get("watermark")
         for source in progress["sources"]:
             self._files[source["description"]] = _offset(source["endOffset"]).get("logOffset", -1) + 1
+
+    def shown_batches(self) -> list[dict[str, float]]:
+        """The last batches, the oldest first."""
+        return self._meter.batches()
 
     def files_taken(self, folder: Path) -> int:
         """How many files the query has taken from a folder."""
@@ -164,7 +166,21 @@ def _observed(progress: Any, told: Observed, late_in: Late) -> dict[str, dict[st
     return found
 
 
-def _offset(told: str | None) -> dict[str, int]:
+def _behind(source: Any) -> int:
+    """How much of a source was there that the batch did not take."""
+    latest, end = _offset(source["latestOffset"]), _offset(source["endOffset"])
+    if BEHIND in latest:
+        return int(latest[BEHIND])
+    # Of a topic: offsets by partition, by topic.
+    return sum(
+        offset - end.get(topic, {}).get(partition, 0)
+        for topic, places in latest.items()
+        if isinstance(places, dict)
+        for partition, offset in places.items()
+    )
+
+
+def _offset(told: str | None) -> dict[str, Any]:
     """An offset of a source of ours, or of files; empty, where there is none or it is not such a one."""
     try:
         found = json.loads(told or "{}")

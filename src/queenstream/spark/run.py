@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import StreamingQueryException
@@ -20,9 +21,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from queenstream.batches import Batch
 from queenstream.connectors import Context, Reader, reader_for, writer_for
+from queenstream.connectors.events import Events
 from queenstream.connectors.reporting import reporter_for
+from queenstream.connectors.rules import with_rules
 from queenstream.errors import ConfigError, RunFailed
-from queenstream.pipeline.endpoints import Queue, Stream
+from queenstream.pipeline.endpoints import Kafka, Queue, Stream
 from queenstream.pipeline.metrics import prometheus_text, serve_prometheus
 from queenstream.pipeline.nodes import Read
 from queenstream.pipeline.planning import Plan
@@ -30,15 +33,17 @@ from queenstream.pipeline.running import RunOptions
 from queenstream.schemas import Schema
 from queenstream.schemas.types import Struct
 from queenstream.spark import session
+from queenstream.spark.checkpoints import batches
 from queenstream.spark.compile import Compiler, check
 from queenstream.spark.expressions import spark_type
 from queenstream.spark.failures import cause_of
 from queenstream.spark.homes import home_for
+from queenstream.spark.kafka import KafkaDecoder, read_kafka, typed_rows
 from queenstream.spark.lateness import LateRecords
 from queenstream.spark.metrics import RunMeter
 from queenstream.spark.native import Native, arrow_type, clock_of, native, source_columns
 from queenstream.spark.restarts import Restarts
-from queenstream.spark.sinks import Deliverer, Events, Told, sinks_of, told_by
+from queenstream.spark.sinks import Deliverer, Told, sinks_of, told_by
 from queenstream.spark.sources import (
     FED,
     Decoder,
@@ -58,6 +63,7 @@ log = logging.getLogger("queenstream.spark")
 
 _FILES_AHEAD = 16  # how many batches may be fed that the query has not taken
 _GENTLE_SECONDS = 30.0  # how long a stop waits for the batch under way
+_MOST_SHOWN = 20  # checkpoints
 _IDLE = (
     "50ms"  # how often a query that has nothing to do looks for more; Spark's 10 ms keep the database busy
 )
@@ -77,7 +83,7 @@ def start(plan: Plan, options: RunOptions) -> SparkRun:
             reader_for(read.source, Context(plan.name, read.name, options.url, token=options.token))
     for name, sink in sinks_of(plan).items():
         writer_for(sink, Context(plan.name, name, options.url, token=options.token))
-    run = SparkRun(plan, options)
+    run = SparkRun(with_rules(plan, options), options)
     run.start()
     return run
 
@@ -106,7 +112,7 @@ class SparkRun:
         self._restarts = Restarts()
         self._rows: DataFrame
         self._query: StreamingQuery | None = None
-        self._reporter = reporter_for(plan, "spark", options, self.get_stats, self._failure)
+        self._reporter = reporter_for(plan, "spark", options, self.get_stats, self._failure, self.look)
 
     def start(self) -> None:
         """Begin; ``start(plan, options)`` does."""
@@ -174,6 +180,22 @@ class SparkRun:
         unread = sum(reader.lag() or 0.0 for reader in list(self._readers.values()))
         return self._meter.stats(live=self._is_live(query), fed_behind=behind + unread)
 
+    def look(self, key: str | None = None) -> dict[str, Any]:
+        """What can be seen inside: batches, samples of the sinks' rows, checkpoints.
+
+        What is remembered of a key is with the workers: ``queen pipeline state`` reads it from a checkpoint.
+        """
+        samples, where = self._deliverer.samples, self._options.checkpoint
+        samples.ask()
+        stored = [] if where is None else batches(where, self.plan.name)[:_MOST_SHOWN]
+        asked = "Spark's state is read from a checkpoint: queen pipeline state get KEY --checkpoint WHERE"
+        return {
+            "batches": self._meter.shown_batches(),
+            "samples": samples.rows(),
+            "checkpoints": [{"id": str(each.id), "committedAt": each.at, "clean": None} for each in stored],
+            "error": None if key is None else asked,
+        }
+
     def metrics(self) -> bytes:
         """The same as text for Prometheus."""
         return prometheus_text(self.plan.name, self.get_stats)
@@ -216,7 +238,7 @@ class SparkRun:
                 where = (spark, self._feeds, self._options)
                 self._meter.late_in = LateRecords(self.plan, *where, clock)
             return self._native.rows
-        return Compiler(self.plan, self._decoders()).compile(sources)
+        return Compiler(self.plan, self._decoders(), self._options).compile(sources)
 
     def _open_feeds(self) -> None:
         """For what the tasks do not read; a run that comes to an end is fed before it begins."""
@@ -282,6 +304,9 @@ class SparkRun:
         if read.name in self._feeds:
             columns = FED if typed is None else source_columns(read, typed)
             return read_fed(spark, self._home.feed(read.name), columns)
+        if isinstance(read.source, Kafka):
+            messages = read_kafka(spark, read.source, self.plan.name)
+            return messages if typed is None else typed_rows(messages, typed, source_columns(read, typed))
         assert isinstance(read.source, Queue | Stream)
         payload = "STRING" if typed is None else spark_type(Struct(typed.fields))
         return read_broker(spark, read.source, self.plan.name, self._options, payload)
@@ -296,6 +321,8 @@ class SparkRun:
         if isinstance(source, Queue):
             schema = None if source.schema is None else Schema.of(source.schema)
             return QueueDecoder(number, schema, envelope=source.envelope)
+        if isinstance(source, Kafka):
+            return KafkaDecoder(number, source)
         return StreamDecoder(number)
 
     def _begin(self, spark: SparkSession, rows: DataFrame) -> StreamingQuery:

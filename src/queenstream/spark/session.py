@@ -23,6 +23,7 @@ import queenstream
 from queenstream.errors import ConfigError
 from queenstream.spark import java
 from queenstream.spark.datasource import register
+from queenstream.spark.jars import kafka_jars
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _EVERYWHERE = {
@@ -33,7 +34,7 @@ _EVERYWHERE = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
     # A plan shows the options of its sources: not these.
-    "spark.sql.redaction.options.regex": "(?i)url|^pg$|token|password|secret",
+    "spark.sql.redaction.options.regex": "(?i)url|^pg$|token|password|secret|jaas|ssl[.]",
 }
 _LOCAL = {
     "spark.ui.enabled": "false",
@@ -94,6 +95,7 @@ def session(
         settings["spark.sql.streaming.checkpointLocation"] = os.fspath(checkpoint)
     if running is None:
         given["spark.driver.extraJavaOptions"] = _prepare_java(name, given)
+        settings["spark.jars"] = ",".join(map(str, kafka_jars()))
         if chosen.startswith("local"):  # local-cluster, too
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise any python3 on the path
         if local:

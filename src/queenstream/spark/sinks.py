@@ -11,17 +11,17 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
-import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
 
 from queenstream.connectors import Context, Writer, writer_for
+from queenstream.connectors.events import Events
 from queenstream.connectors.letters import make_queues
 from queenstream.errors import StepFailed
 from queenstream.pipeline.endpoints import Sink
@@ -31,34 +31,12 @@ from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.policies import DeadLetters
 from queenstream.pipeline.records import short
 from queenstream.pipeline.running import RunOptions
+from queenstream.pipeline.samples import Samples
 from queenstream.spark import flow
 from queenstream.spark.records import unpacked
 
-T = TypeVar("T")
-
 Outbox = dict[str, list[Any]]
 """Rows by the names of ``sinks_of``."""
-
-
-class Events:
-    """An event loop in a thread of its own, for writers and readers."""
-
-    def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name=f"queenstream {name}", daemon=True
-        )
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for it."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def close(self) -> None:
-        """Let it end."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
 
 def sinks_of(plan: Plan) -> dict[str, Sink]:
@@ -129,6 +107,7 @@ class Deliverer:
             for name, sink in sinks_of(plan).items()
         }
         self._opened: list[Writer] = []
+        self.samples = Samples()
         self.counts: dict[str, dict[str, int]] = {}
 
     def open(self) -> None:
@@ -171,6 +150,7 @@ class Deliverer:
         letters: Outbox = {}
         for name, rows in outbox.items():
             if rows and name in self._writers:
+                self.samples.see(name, rows)
                 await self._write(name, epoch, rows, letters)
         for name, rows in letters.items():
             refused = await self._writers[name].write(f"{epoch}-refused", rows)

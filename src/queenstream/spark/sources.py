@@ -1,4 +1,5 @@
-"""How a query reads a source. Queues and streams are read by the tasks, through ``format("queen")``.
+"""How a query reads a source. Queues and streams are read by the tasks, through ``format("queen")``, and
+topics through Spark's own source (``kafka.py``).
 
 Everything else is read here on the driver by its connector, and fed: each batch becomes a file in a folder of
 the checkpoint, with the position after it, and a batch of the query is one file. So what was read once is
@@ -25,7 +26,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from queenstream.batches import Batch
 from queenstream.errors import ConfigError
-from queenstream.pipeline.endpoints import Queue, Source, Stream
+from queenstream.pipeline.endpoints import Kafka, Queue, Source, Stream
 from queenstream.pipeline.running import RunOptions
 from queenstream.schemas import Schema
 from queenstream.spark.records import Item, packed, unpacked
@@ -42,7 +43,8 @@ _ARROW = pa.schema([("kind", pa.int32()), ("seq", pa.int64()), ("time", pa.int64
 _RECORD_AT = 3
 _POSITIONS = b"queenstream.positions"
 _TEXT = "STRING"
-_SOURCE_BITS = 48  # below the source's number in ``seq`` is the record's
+_MOMENT = pa.timestamp("us", "UTC")
+SOURCE_BITS = 48  # below the source's number in ``seq`` is the record's
 
 
 @dataclass(slots=True)
@@ -64,7 +66,7 @@ class Decoder(Protocol):
 
 def is_fed(source: Source[Any]) -> bool:
     """Whether a source is read on the driver."""
-    return not isinstance(source, Queue | Stream)
+    return not isinstance(source, Queue | Stream | Kafka)
 
 
 # Queues and streams
@@ -119,22 +121,25 @@ class QueueDecoder:
     """A record is a message's payload, or with ``envelope`` the message."""
 
     def __init__(self, number: int, schema: Schema | None, *, envelope: bool) -> None:
-        self._base = number << _SOURCE_BITS
+        self._base = number << SOURCE_BITS
         self._schema = schema
         self._envelope = envelope
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """The records of some messages."""
         decoded = Decoded()
-        for row in batch.to_pylist():
+        rows = batch.to_pylist() if self._envelope else [None] * batch.num_rows
+        columns = [batch.column(name).to_pylist() for name in ("data", "id")]
+        times = batch.column("created_at").cast(_MOMENT).cast(pa.int64()).to_pylist()
+        for row, text, number, time in zip(rows, *columns, times, strict=True):
             try:
-                payload = msgspec.json.decode(row["data"])
+                payload = msgspec.json.decode(text)
                 data = payload if self._schema is None else self._schema.coerce(payload)
             except Exception as error:  # noqa: BLE001 - a payload that does not fit: the step's policy decides
-                decoded.failures.append((row["data"], error))
+                decoded.failures.append((text, error))
                 continue
-            record = _enveloped(row, data) if self._envelope else data
-            decoded.items.append(Item(record, to_us(row["created_at"]), None, self._base + row["id"]))
+            record = data if row is None else _enveloped(row, data)
+            decoded.items.append(Item(record, time, None, self._base + number))
         return decoded
 
 
@@ -147,7 +152,7 @@ class StreamDecoder:
     """A record is a closed window."""
 
     def __init__(self, number: int) -> None:
-        self._base = number << _SOURCE_BITS
+        self._base = number << SOURCE_BITS
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """The records of some windows."""
@@ -182,7 +187,7 @@ class FedDecoder:
     """A record is what was fed."""
 
     def __init__(self, number: int) -> None:
-        self._base = number << _SOURCE_BITS
+        self._base = number << SOURCE_BITS
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """The records of a file, or of a part of one."""
@@ -310,7 +315,7 @@ async def feed(
             if not batch.empty:
                 into.write(batch, reader.changes())
                 await reader.commit()
-            elif until_quiet:
+            elif until_quiet and reader.drained():
                 break
     finally:
         await reader.close()

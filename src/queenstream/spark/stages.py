@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -127,10 +128,8 @@ class Stage(StatefulProcessor):
             for row in rows:
                 yield _Out(*(row[name] for name in flow.NAMES))
             return
-        arrived = sorted(
-            rows, key=lambda row: (row.port, not row.due, row.time if row.due else 0, row.seq, row.sub)
-        )
-        items = [(row.port, flow.item_of(row)) for row in arrived]
+        arrived = sorted(map(flow.placed, rows), key=itemgetter(0))
+        items = [(place[0], item) for place, item in arrived]
         yield from self._give(step, items, timerValues, fired=False)
 
     def handleExpiredTimer(  # noqa: N802
@@ -200,9 +199,11 @@ class Stage(StatefulProcessor):
         for port in sorted({port for port, _ in items}):
             turn.port = port
             taken = [item for at, item in items if at == port]
-            for part in [[item] for item in taken] if isinstance(keyed.node, nodes.Stateful) else [taken]:
-                guard.serves = (part, port)
-                keyed.take(held, part, turn)
+            guard.serves = (taken, port)
+            if not keyed.take_together(held, taken, turn):
+                for item in taken:
+                    guard.serves = ([item], port)
+                    keyed.take(held, [item], turn)
         guard.serves = ((), 0)
 
     def _save(self, step: Step, state: dict[str, Any], before: int | None, *, ended: bool) -> None:

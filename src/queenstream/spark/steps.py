@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from queenstream import durations, paths
 from queenstream.pipeline import nodes
@@ -17,11 +17,11 @@ from queenstream.pipeline.keys import key_text
 from queenstream.pipeline.records import as_row, copied, event_time, hashable
 from queenstream.spark.failures import Guard, Troubles, along
 from queenstream.spark.graph import Graph, Step, Way, grouping
+from queenstream.spark.looking_up import LookingUp
 from queenstream.spark.records import Item
 
 
-@dataclass(frozen=True, slots=True)
-class Routed:
+class Routed(NamedTuple):
     """An item for a step in another stage, or for a sink. ``group``: its key there, as text."""
 
     to: str
@@ -180,7 +180,11 @@ def _event_time(step: Step, guard: Guard) -> Call:
 
     def call(items: list[Item], passage: Passage) -> list[Item]:
         times = guard.each([item.record for item in items], lambda record: event_time(read(record)), items)
-        made = [item._replace(time=time) for item, time in zip(items, times, strict=True) if time is not GONE]
+        made = [
+            Item(item.record, time, item.key, item.seq, item.due)
+            for item, time in zip(items, times, strict=True)
+            if time is not GONE
+        ]
         if step.is_clock:
             passage.saw([item.time for item in made if item.time is not None])
         return made
@@ -198,7 +202,11 @@ def _key_by(step: Step, guard: Guard) -> Call:
 
     def call(items: list[Item], passage: Passage) -> list[Item]:  # noqa: ARG001
         keys = guard.each([item.record for item in items], key, items)
-        return [item._replace(key=key) for item, key in zip(items, keys, strict=True) if key is not GONE]
+        return [
+            Item(item.record, item.time, key, item.seq, item.due)
+            for item, key in zip(items, keys, strict=True)
+            if key is not GONE
+        ]
 
     return call
 
@@ -222,6 +230,11 @@ def _late(step: Step, guard: Guard) -> Call:  # noqa: ARG001 - nothing fails
 
 def _apply(step: Step, guard: Guard) -> Call:
     return Applying(step, guard)
+
+
+def _lookup(step: Step, guard: Guard) -> Call:
+    look_up = LookingUp(step, guard)
+    return lambda items, passage: look_up(items)  # noqa: ARG005 - all have this form
 
 
 class Applying:
@@ -307,6 +320,7 @@ def _with_records(items: list[Item], records: list[Any]) -> list[Item]:
 
 _MAKERS: dict[type[nodes.Node], Callable[[Step, Guard], Call]] = {
     nodes.Apply: _apply,
+    nodes.Lookup: _lookup,
     nodes.Filter: _filter,
     nodes.Project: _project,
     nodes.EventTime: _event_time,

@@ -38,12 +38,14 @@ import msgspec
 from queenstream import durations
 from queenstream.batches import Batch
 from queenstream.client._base.payloads import encode
+from queenstream.connectors.rules import completed
 from queenstream.errors import ConfigError
 from queenstream.local._packing import pack, unpack
 from queenstream.local.engine import Engine, Outputs
 from queenstream.local.failures import Counts
+from queenstream.pipeline.analytics.rules import FixedBook, read_file
 from queenstream.pipeline.builder import Pipeline
-from queenstream.pipeline.nodes import Apply, EventTime, Late, Node, Read, Replay, Write
+from queenstream.pipeline.nodes import Apply, EventTime, Late, Lookup, Node, Read, Replay, Write
 from queenstream.pipeline.planning import Plan
 from queenstream.testing.feeding import Feed, as_datetime
 from queenstream.windows import from_us, length_us, to_us
@@ -105,7 +107,8 @@ class PipelineDriver:
 
     Every ``send`` is a batch of its own, and time moves at the end of a batch. After every ``commit_every``
     batches there is a checkpoint; ``crash`` goes back to the last one. ``start`` is what the driver's clock
-    shows at first: the event time of what is sent to a queue without a ``time``.
+    shows at first: the event time of what is sent to a queue without a ``time``. ``rules``: the text of a
+    file of rules, for steps that go by them.
 
     >>> with PipelineDriver(totals) as driver:  # doctest: +SKIP
     ...     driver.send({"user": "ann", "at": 0})
@@ -114,11 +117,20 @@ class PipelineDriver:
     """
 
     def __init__(
-        self, pipeline: Pipeline[Any] | Plan, *, commit_every: int = 1, start: datetime | str = BEGINNING
+        self,
+        pipeline: Pipeline[Any] | Plan,
+        *,
+        commit_every: int = 1,
+        start: datetime | str = BEGINNING,
+        rules: str = "",
     ) -> None:
         if commit_every < 1:
             raise ConfigError(f"commit_every is {commit_every}; write after how many batches, from 1")
+        self._books: dict[str, FixedBook] = {}
         self.plan = pipeline if isinstance(pipeline, Plan) else pipeline.plan()
+        if rules:
+            self.apply_rules(rules)
+            self.plan = completed(self.plan, self._books)
         self._feeds = {read.name: Feed(read) for read in self.plan.sources}
         self._clocks = _clocks(self.plan)
         self._commit_every = commit_every
@@ -192,6 +204,15 @@ class PipelineDriver:
             own = [letter for letter in letters if known[letter["step"]] == name]
             if own:  # as JSON, which is what a queue gives
                 self.send(*(msgspec.json.decode(encode(letter)) for letter in own), source=name)
+
+    def apply_rules(self, rules: str) -> None:
+        """Sets of rules change, as with ``queen rules apply``: the text of a file says them.
+
+        >>> driver.apply_rules("[fraud.patterns]\\nrapid = 'COUNT(*) > 5 IN 30s'")  # doctest: +SKIP
+        """
+        for name, found in read_file(rules).items():
+            book = self._books.setdefault(name, FixedBook(found, 0))
+            book.rules, book.number = found, book.number + 1
 
     def advance(self, by: str | float | timedelta) -> None:
         """Time passes: the clock, and event time from the latest that was seen, as if all sources showed it.
@@ -344,6 +365,8 @@ class PipelineDriver:
 
 def _loop_for(plan: Plan) -> asyncio.AbstractEventLoop | None:
     """An event loop, if a step has use for one; without, a driver works in async tests too."""
+    if any(isinstance(node, Lookup) for node in plan.nodes):
+        return asyncio.new_event_loop()
     steps = [node for node in plan.nodes if isinstance(node, Apply)]
     if not any(step.is_async or step.concurrency > 1 or step.timeout is not None for step in steps):
         return None

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from queenstream.pipeline.builder import Pipeline
+from queenstream.pipeline.policies import DeadLetters
 from tests.conformance.pipelines.casebook import Casebook, batches_of
+from tests.conformance.pipelines.cases_records import LETTER_TIMES, letter
 from tests.conformance.pipelines.engines import Ends, Row, at
 
 BOOK = Casebook()
@@ -100,6 +102,34 @@ def out_of_order_inside_the_grace_it_is_the_same_anomaly(ends: Ends) -> Pipeline
 def what_is_no_number_is_left_out(ends: Ends) -> Pipeline[Any]:
     source = Pipeline("p").source(ends.source("in"), name="in").event_time("at")
     found = source.anomalies("value", by="sensor", window="1m", threshold=4, min_samples=4)
+    return found.to(ends.sink("out"))
+
+
+@BOOK.case(
+    batches_of(
+        [reading("a", second, 1 + 2 * (second % 2)) for second in range(1, 5)],
+        [reading("a", 5, 20), reading("a", 6, "much")],
+    ),
+    {
+        "out": [SPIKE],
+        "failed": [
+            letter(
+                reading("a", 6, "much"),
+                "value is 'much', and not a number; mend the record or filter it out",
+                "ValueError",
+                "anomalies:value",
+                "p",
+                time=at(6_000),
+                key="a",
+            )
+        ],
+    },
+    ignoring=LETTER_TIMES,
+)
+def what_is_no_number_can_be_a_dead_letter(ends: Ends) -> Pipeline[Any]:
+    source = Pipeline("p").source(ends.source("in"), name="in").event_time("at")
+    letters = DeadLetters(ends.sink("failed"))
+    found = source.anomalies("value", by="sensor", window="1m", threshold=4, min_samples=4, on_error=letters)
     return found.to(ends.sink("out"))
 
 

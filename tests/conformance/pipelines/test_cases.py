@@ -15,6 +15,7 @@ from queenstream.pipeline.nodes import Node
 from tests.conformance.pipelines import (
     cases_analytics,
     cases_letters,
+    cases_lookups,
     cases_records,
     cases_state,
     cases_windows,
@@ -24,7 +25,14 @@ from tests.conformance.pipelines.engines import Engine, LocalEngine, Replaced, R
 from tests.conformance.pipelines.spark_engine import SparkEngine
 from tests.conformance.pipelines.staged_engine import StagedEngine
 
-BOOKS = (cases_records.BOOK, cases_windows.BOOK, cases_state.BOOK, cases_letters.BOOK, cases_analytics.BOOK)
+BOOKS = (
+    cases_records.BOOK,
+    cases_windows.BOOK,
+    cases_state.BOOK,
+    cases_letters.BOOK,
+    cases_lookups.BOOK,
+    cases_analytics.BOOK,
+)
 CASES = {name: case for book in BOOKS for name, case in book.cases.items()}
 
 ENGINES: dict[str, Engine] = {
@@ -130,10 +138,11 @@ NOT_HERE = {
     ("replay", "backpressure"): "it always blocks",
     ("replay", "idle_timeout"): "nobody waits for it",
     ("apply", "schema"): "says what is known of rows, and changes none",
+    ("lookup", "table"): "each table has tests of its own",
     ("stateful", "schema"): "says what is known of rows, and changes none",
     ("write", "sink"): "each sink has tests of its own",
 }
-CAN_FAIL = (nodes.Read, nodes.Apply, nodes.EventTime, nodes.Aggregation, nodes.Stateful)
+CAN_FAIL = (nodes.Read, nodes.Apply, nodes.Lookup, nodes.EventTime, nodes.Aggregation, nodes.Stateful)
 GIVEN_BY_THE_PLAN = {("aggregate", "keys"), ("stateful", "keys")}
 
 

@@ -18,6 +18,6 @@ class Collected:
             self.rows.append(row)
             self._more.notify_all()
 
-    def wait_for(self, so_many: int) -> None:
+    def wait_for(self, so_many: int, seconds: float = 30) -> None:
         with self._more:
-            assert self._more.wait_for(lambda: len(self.rows) >= so_many, 30), f"only {self.rows}"
+            assert self._more.wait_for(lambda: len(self.rows) >= so_many, seconds), f"only {self.rows}"

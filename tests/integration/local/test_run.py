@@ -22,7 +22,7 @@ from queenstream.errors import BufferFull, CheckpointError, ConfigError, RunAbor
 from queenstream.local.checkpoints import open_store
 from queenstream.local.run import LocalRun, start
 from queenstream.pipeline.builder import Pipeline
-from queenstream.pipeline.endpoints import Function, Generator, Kafka, Memory
+from queenstream.pipeline.endpoints import Function, Generator, Memory
 from queenstream.pipeline.policies import DeadLetters, retry
 from queenstream.pipeline.running import RunKeywords, RunOptions
 from queenstream.pipeline.shorthand import tumbling
@@ -257,9 +257,17 @@ def test_options_that_make_no_sense_are_refused_at_once(options: Any, told: str)
         started(Pipeline("test").source(Memory([{"n": 0}])).to(print), **options)
 
 
-def test_what_this_engine_cannot_read_is_refused_at_once() -> None:
-    with pytest.raises(ConfigError, match="cannot read kafka"):
-        started(Pipeline("test").source(Kafka("topic")).to(print))
+def test_what_nobody_can_read_or_write_is_refused_at_once() -> None:
+    class Own(Memory[Any]):
+        pass
+
+    class OwnSink(Function):
+        pass
+
+    with pytest.raises(ConfigError, match=r"a Own is not one of Cassandra, Files, .*Stream"):
+        started(Pipeline("test").source(Own([])).to(print))
+    with pytest.raises(ConfigError, match=r"a OwnSink is not one of Cassandra, Files, .*Queue"):
+        started(Pipeline("test").source(Memory([])).to(OwnSink(print)))
 
 
 def test_rows_that_a_sink_refuses_follow_the_policy_of_their_step() -> None:

@@ -171,12 +171,17 @@ def test_a_run_tells_the_broker_of_itself(broker: TemporaryBroker, tmp_path: Pat
     pipeline = Pipeline("copy").source(Queue("orders"), name="in").to(Queue("copies"))
     with broker.client() as queen:
         queen.queue("orders").push([{"n": n} for n in range(3)])
-        pipeline.run(checkpoint=str(tmp_path), until="caught_up", url=broker.address)
+        run = pipeline.start(checkpoint=str(tmp_path), until="caught_up", url=broker.address)
+        run.wait()
         shown = queen.admin.pipeline("copy")
     assert (shown.engine, shown.state, shown.checkpoint) == ("spark", "stopped", str(tmp_path))
     assert (shown.stats["messages"], shown.stats["steps.in.taken"]) == (3, 3)
     assert shown.stats["batches"] >= 1
     assert shown.plan is not None
+    inside = run.look("ann")
+    assert sum(batch["records"] for batch in inside["batches"]) == 3
+    assert inside["checkpoints"][0]["committedAt"].tzinfo is not None
+    assert "queen pipeline state get" in inside["error"]
 
 
 def test_a_run_that_fails_tells_why(broker: TemporaryBroker) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from queenstream.connectors import Context, reader_for, writer_for
+from queenstream.connectors import Context, writer_for
 from queenstream.errors import ConfigError, PayloadInvalid
-from queenstream.pipeline.endpoints import Cassandra, Function, Generator, Kafka, Memory, Postgres
+from queenstream.pipeline.endpoints import Function, Generator, Memory
 from tests.unit.connectors.reading import CONTEXT, everything, opened, some
 
 
@@ -196,16 +196,6 @@ async def test_a_plain_function_may_block() -> None:
     assert not done
     reached.set()
     assert await writing == []
-
-
-def test_what_cannot_be_read_or_written_yet_is_said() -> None:
-    for source in (Kafka("t"), Cassandra("t"), Postgres("t")):
-        with pytest.raises(
-            ConfigError, match=f"the local engine cannot read {source.kind} yet; run with engine='spark'"
-        ):
-            reader_for(source, CONTEXT)
-        with pytest.raises(ConfigError, match=f"the local engine cannot write {source.kind} yet"):
-            writer_for(source, CONTEXT)
 
 
 def test_a_delivery_has_a_name_of_bounded_length() -> None:

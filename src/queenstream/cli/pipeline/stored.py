@@ -225,7 +225,7 @@ async def _entries(
     """The entries of keys that begin so, of all steps or of one."""
     from queenstream.cli.pipeline import on_spark
     from queenstream.cli.pipeline.places import is_sparks, meant
-    from queenstream.local.entries import described, is_entry
+    from queenstream.local.entries import find_entries
     from queenstream.local.places import opened
 
     pipeline = await meant(where, pipeline)
@@ -233,18 +233,7 @@ async def _entries(
         keys = None if beginnings == [""] else [each.removesuffix("\n") for each in beginnings]
         return on_spark.entries(where, pipeline, step, id, keys, limit)
     async with opened(where, pipeline) as store:
-        inside = await store.inspect(id)
-        if step is not None and step not in inside.facts:
-            known = ", ".join(inside.facts)
-            raise NotFound(f"there is no step {step} in that checkpoint; there are {known}")
-        found = []
-        for name in inside.keys if step is None else [step]:
-            for beginning in beginnings:
-                # What a step keeps beside its keys comes first, and is no key.
-                some = await store.find_state(name, beginning, limit=limit + 1, checkpoint_id=inside.info.id)
-                entries = [entry for key, entry in some if is_entry(key)][:limit]
-                found += [{"step": name, **described(inside.facts[name], entry)} for entry in entries]
-        return found
+        return await find_entries(store, beginnings, limit, step, id)
 
 
 async def _list(where: str, pipeline: str | None) -> list[dict[str, Any]]:

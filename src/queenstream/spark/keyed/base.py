@@ -60,6 +60,11 @@ class Keyed(Generic[N]):
         """Records of the key, in order."""
         raise NotImplementedError
 
+    def take_together(self, held: Held, items: list[Item], turn: Turn) -> bool:
+        """The same where one failed record must not be mistaken for another; False: take them one by one."""
+        self.take(held, items, turn)
+        return True
+
     def close(self, held: Held, watermark: int, turn: Turn) -> None:
         """The watermark is there: what is due, comes."""
         raise NotImplementedError

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from queenstream.pipeline import nodes
+from queenstream.pipeline.failing import GONE
 from queenstream.pipeline.records import copied
-from queenstream.pipeline.state import State
+from queenstream.pipeline.state import Gatherer, State
 from queenstream.spark.failures import Guard, Troubles
 from queenstream.spark.graph import Step
 from queenstream.spark.keyed.base import FOREVER, Held, Keyed, Turn
@@ -26,6 +27,8 @@ class StatefulStep(Keyed[nodes.Stateful]):
         self._ttl = None if node.ttl is None else length_us(node.ttl)
         self._grace = None if node.grace is None else length_us(node.grace)
         self._reached: int | None = None  # how far the watermark is
+        function: Any = node.function
+        self._gatherer: Gatherer | None = function if isinstance(function, Gatherer) else None
 
     def begin(self) -> Held:
         return {"values": {}, "timers": {}, "touched": None}
@@ -33,8 +36,7 @@ class StatefulStep(Keyed[nodes.Stateful]):
     def take(self, held: Held, items: list[Item], turn: Turn) -> None:
         self._reached = turn.watermark
         for item in items:
-            if item.time is not None and self._is_late(item.time, turn.watermark):
-                self.too_late(item, turn)
+            if self._is_too_late(item, turn):
                 continue
             if item.time is not None and self._is_over(held, item.time):
                 held |= self.begin()
@@ -42,8 +44,34 @@ class StatefulStep(Keyed[nodes.Stateful]):
             made = self._call(held, turn.key, self.node.function, record, record, item.time)
             turn.items += [Item(each, item.time, turn.key, item.seq, item.due) for each in made]
 
-    def _is_late(self, time: int, watermark: int | None) -> bool:
-        return self._grace is not None and watermark is not None and watermark > time + self._grace
+    def take_together(self, held: Held, items: list[Item], turn: Turn) -> bool:
+        """Take all records of a turn at once; False: they are to be taken one by one, nothing was done."""
+        function = self._gatherer
+        times = [item.time for item in items if item.time is not None]
+        if function is None or len(times) < len(items) or self._is_over(held, max(times)):
+            return False
+        self._reached = turn.watermark
+        taken = [item for item in items if not self._is_too_late(item, turn)]
+        records = [copied(item.record) if self.step.shared else item.record for item in taken]
+        kept = self.guard.each(records, function.prepared, taken)
+        entries = [(item.time, each) for item, each in zip(taken, kept, strict=True) if each is not GONE]
+        if entries:
+            self._gather(held, entries, function)
+        return True
+
+    def _gather(self, held: Held, entries: list[Any], function: Gatherer) -> None:
+        last = max(time for time, _ in entries)
+        state = self._state(held, last)
+        function.gather(entries, state)
+        self._keep(held, state, last)
+
+    def _is_too_late(self, item: Item, turn: Turn) -> bool:
+        if self._grace is None or turn.watermark is None or item.time is None:
+            return False
+        if turn.watermark <= item.time + self._grace:
+            return False
+        self.too_late(item, turn)
+        return True
 
     def close(self, held: Held, watermark: int, turn: Turn) -> None:
         self._reached = watermark
@@ -91,23 +119,24 @@ class StatefulStep(Keyed[nodes.Stateful]):
             return []
 
         def attempt(_: Any) -> list[Any]:
-            state = State(
-                held["values"],
-                held["timers"],
-                time,
-                has_timers=self.node.on_timer is not None,
-                watermark_us=self._reached,
-            )
+            state = self._state(held, time)
             made = function(key, argument, state)
-            held["values"], held["timers"] = state.values, state.timers
-            if time is not None:
-                held["touched"] = time if held["touched"] is None else max(held["touched"], time)
-            if self.is_empty(held):
-                held["touched"] = None
+            self._keep(held, state, time)
             return state.emitted if made is None else [*state.emitted, made]
 
         [made] = self.guard.each([record], attempt)
         return made or []
+
+    def _state(self, held: Held, time: int | None) -> State:
+        has_timers = self.node.on_timer is not None
+        return State(held["values"], held["timers"], time, has_timers=has_timers, watermark_us=self._reached)
+
+    def _keep(self, held: Held, state: State, time: int | None) -> None:
+        held["values"], held["timers"] = state.values, state.timers
+        if time is not None:
+            held["touched"] = time if held["touched"] is None else max(held["touched"], time)
+        if self.is_empty(held):
+            held["touched"] = None
 
     def _forgotten(self, held: Held, watermark: int) -> bool:
         if not self._is_over(held, watermark):

@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from queenstream import paths
 from queenstream.pipeline import nodes, values
-from queenstream.pipeline.endpoints import Queue
+from queenstream.pipeline.endpoints import Kafka, Queue
 from queenstream.pipeline.expressions import Expr
 from queenstream.pipeline.nodes import Node
 from queenstream.pipeline.records import EARLIEST, LATEST
@@ -71,6 +71,9 @@ def _schema_of(node: nodes.Read) -> Schema:
     if isinstance(source, Queue):
         if source.envelope or not _is_bare(schema.fields):
             raise NotNative("messages with their envelope, or with fields that are filled in")
+    elif isinstance(source, Kafka):
+        if source.envelope or source.format != "json" or not _is_bare(schema.fields):
+            raise NotNative("messages that are not plain JSON, or with fields that are filled in")
     elif not is_fed(source):
         raise NotNative("windows of a stream")
     return schema

@@ -45,7 +45,7 @@ def records_of(rows: DataFrame, schema: Schema) -> list[dict[str, Any]]:
 def writes_directly(write: nodes.Write, schema: Schema) -> bool:
     """Whether tasks can write a sink themselves: a queue of plain rows, on a database that we know."""
     sink = write.sink
-    if not isinstance(sink, Queue) or sink.schema is not None or DATABASE not in os.environ:
+    if not isinstance(sink, Queue) or sink.schema is not None or DATABASE not in os.environ or sink.envelope:
         return False
     if sink.partition_by is not None and sink.partition_by not in schema.names:
         return False
