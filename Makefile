@@ -2,13 +2,14 @@
 
 UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 BIN := .venv/bin
+BUILT := src/queenstream/broker/static/index.html
 
-.PHONY: help install up test check format bench clean
+.PHONY: help install servers console up test check format bench docs dist clean
 
 help:  ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /	/' | expand -t 12
 
-install: .venv/.installed  ## everything needed, into .venv
+install: .venv/.installed console  ## everything needed, into .venv; the console, into the package
 
 .venv/.installed: pyproject.toml uv.lock | $(UV)
 	$(UV) sync --frozen --quiet --all-extras
@@ -18,10 +19,23 @@ install: .venv/.installed  ## everything needed, into .venv
 	python3 -m venv .tools
 	.tools/bin/pip install --quiet uv
 
+servers: install  ## the servers that tests start, into the cache folder; what is missing is said, and fails its tests
+	@$(BIN)/python -m tests.servers.maven || true
+
+console: $(BUILT)  ## the web console, built from console/ (needs Node.js)
+
+$(BUILT): console/package-lock.json console/index.html $(shell find console/src console/public console/*.ts console/*.js -type f)
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory console/node_modules/.installed && cd console && npm run --silent build; \
+	else echo "The console is not built: there is no npm. Install Node.js 20.19 or newer, then: make console. The broker works without it."; fi
+
+console/node_modules/.installed: console/package-lock.json
+	cd console && npm ci --silent
+	@touch $@
+
 up: install  ## run the broker with demo traffic until Ctrl-C
 	$(BIN)/queen up --demo
 
-test: install  ## all tests
+test: install servers  ## all tests
 	$(BIN)/pytest --numprocesses 2 --no-loadscope-reorder
 
 check: install  ## lint, format, types
@@ -29,6 +43,7 @@ check: install  ## lint, format, types
 	$(BIN)/ruff format --check .
 	$(BIN)/python tools/async_to_sync.py --check
 	$(BIN)/mypy
+	@if [ -d console/node_modules ]; then cd console && npm run --silent check; else echo "console/ is not checked: there is no npm"; fi
 
 format: install  ## format the code
 	$(BIN)/ruff check --fix .
@@ -39,5 +54,14 @@ bench: install  ## the quick form of every benchmark, with the peers they compar
 	$(UV) sync --frozen --quiet --all-extras --group bench
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file --quick || exit 1; done
 
+docs: install  ## the documentation as a site, into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "site/index.html is there; with search: $(BIN)/python -m http.server -d site"
+
+dist: install  ## a wheel with everything in it, into dist/
+	@test -f $(BUILT) || { echo "The console is not built, and a wheel without it is not whole. Install Node.js, then: make dist"; exit 1; }
+	$(UV) build --quiet --wheel --out-dir dist
+	@ls -t dist/*.whl | head -n 1
+
 clean:  ## remove what was installed and built
-	rm -rf .venv .tools dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .tools dist site console/node_modules src/queenstream/broker/static .mypy_cache .pytest_cache .ruff_cache .hypothesis

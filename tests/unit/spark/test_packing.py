@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections import OrderedDict, defaultdict
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from enum import IntEnum
 from typing import Any
 
 from hypothesis import given
@@ -51,6 +53,18 @@ def test_values_come_back_as_they_were(value: Any) -> None:
 def test_what_json_has_no_word_for_comes_back_too() -> None:
     assert math.isnan(unpack(pack(math.nan)))
     assert unpack(pack(Basket(["a"]))) == Basket(["a"])
+
+
+class Colour(IntEnum):
+    RED = 1
+
+
+def test_what_only_looks_like_json_comes_back_as_what_it_was() -> None:
+    """These equal the plain values that JSON would make of them."""
+    counts: defaultdict[str, int] = defaultdict(int, a=1)
+    for value in (counts, OrderedDict(a=1), Colour.RED, [Colour.RED], {"a": [1, {"b": Colour.RED}]}):
+        found = unpack(pack(value))
+        assert (found, repr(found)) == (value, repr(value))
 
 
 def test_people_can_read_it() -> None:

@@ -1,0 +1,102 @@
+"""The dashboard and the alert rules of deploy/ ask for nothing that brokers and pipelines do not export."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from msgspec import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from queenstream import figures
+from tests.pages import ROOT
+
+SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+OF_PROMETHEUS = {"up": {"job", "instance"}}  # known of everything that it scrapes
+ALWAYS = {"job", "instance"}
+RULES = [
+    rule
+    for group in yaml.decode((ROOT / "deploy/prometheus/alerts.yml").read_text("utf-8"))["groups"]
+    for rule in group["rules"]
+]
+DASHBOARD: dict[str, Any] = json.loads((ROOT / "deploy/grafana/queenstream.json").read_text("utf-8"))
+PAGE = (ROOT / "docs" / "alerts.md").read_text("utf-8")
+
+
+def expressions() -> Iterator[str]:
+    """Everything that is asked of Prometheus."""
+    yield from (rule["expr"] for rule in RULES)
+    for panel in DASHBOARD["panels"]:
+        yield from (target["expr"] for target in panel.get("targets", ()))
+    for variable in DASHBOARD["templating"]["list"]:
+        if variable["type"] == "query":
+            yield variable["query"]["query"]
+
+
+def metrics_of(expression: str) -> set[str]:
+    return set(re.findall(r"\b(?:queen_\w+|process_\w+|up(?=\{))", expression))
+
+
+def labels_of(expression: str) -> set[str]:
+    """The labels that an expression selects and groups by."""
+    selected = re.findall(r"[{,]\s*(\w+)\s*(?:=~|!=|=)", expression)
+    grouped = [name for names in re.findall(r"\bby \(([^)]*)\)", expression) for name in names.split(", ")]
+    return {*selected, *grouped} - {"le"}
+
+
+@pytest.fixture
+async def exported(http: httpx.AsyncClient) -> dict[str, set[str]]:
+    """What a broker exports after some traffic, with the labels that it has."""
+    items = [{"queue": "q", "payload": n} for n in range(3)]
+    await http.post("/api/v1/push", json={"items": items})
+    popped = (await http.get("/api/v1/pop/queue/q", params={"batch": 2})).json()["messages"]
+    for message, status in zip(popped, ("completed", "dlq"), strict=True):
+        body = {"transactionId": message["transactionId"], "partitionId": message["partitionId"]}
+        await http.post("/api/v1/ack", json=body | {"leaseId": message["leaseId"], "status": status})
+    told = [*figures.GAUGES, *figures.SOME_GAUGES, *figures.COUNTERS, *figures.SOME_COUNTERS]
+    report = {"engine": "spark", "instance": "one", "state": "running", "stats": dict.fromkeys(told, 1.0)}
+    answer = await http.post("/api/v1/pipelines/p/report", json=report)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, set[str]] = dict(OF_PROMETHEUS)
+    for family in text_string_to_metric_families((await http.get("/metrics/prometheus")).text):
+        labels = {name for sample in family.samples for name in sample.labels} | ALWAYS
+        found |= {family.name + suffix: labels for suffix in SUFFIXES[family.type]}
+    return found
+
+
+async def test_every_metric_and_label_exists(exported: dict[str, set[str]]) -> None:
+    for expression in expressions():
+        asked = metrics_of(expression)
+        assert asked, expression
+        assert asked <= exported.keys(), f"{expression}: {asked - exported.keys()} is not exported"
+        labels = labels_of(expression)
+        for name in asked - {"queen_background_failures_total"}:  # which has none before one fails
+            assert labels <= exported[name], f"{expression}: {name} has not {labels - exported[name]}"
+
+
+async def test_the_page_has_every_metric_of_the_broker(exported: dict[str, set[str]]) -> None:
+    families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in exported if name.startswith("queen_")}
+    own = {name for name in families if not name.startswith("queen_pipeline_")}
+    assert not {name for name in own if f"`{name}`" not in PAGE}
+
+
+def test_alerts_are_whole_and_the_page_explains_each() -> None:
+    for rule in RULES:
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        assert rule["annotations"]["summary"]
+        assert f"| `{rule['alert']}` |" in PAGE
+    assert len({rule["alert"] for rule in RULES}) == len(RULES)
+
+
+def test_panels_do_not_overlap() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        place = panel["gridPos"]
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert not taken & cells, panel["title"]
+        taken |= cells
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
