@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -12,6 +13,9 @@ from queenstream.errors import InvalidRequest
 
 OWN = "__stream__:"  # how the names of a stream's own queue, and of its groups in the sources, begin
 GLOBAL = "__GLOBAL__"
+_TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"
+_TIME_ID = re.compile(rf"(?P<stream>\d+):(?P<key>.*):(?P<start>{_TIME}):(?P<end>{_TIME})", re.DOTALL)
+_COUNT_ID = re.compile(r"(?P<stream>\d+):(?P<key>.*):(?P<start>\d+):(?P<end>\d+)", re.DOTALL)
 
 
 def refuse_own(names: Iterable[str]) -> None:
@@ -82,6 +86,24 @@ class Stream:
         """What names a window on the wire."""
         span = range(start, end) if self.window_type == "count" else windows.Span(start, end)
         return windows.window_id(str(self.id), key, span)
+
+    def parse_window_id(self, text: str) -> tuple[str, int, int] | None:
+        """Key, start and end of the window that is named so on the wire; None: none of this stream is."""
+        pattern = _COUNT_ID if self.window_type == "count" else _TIME_ID
+        match = pattern.fullmatch(text)
+        if match is None or match["stream"] != str(self.id):
+            return None
+        try:
+            start, end = (
+                int(match[side])
+                if pattern is _COUNT_ID
+                else windows.to_us(datetime.fromisoformat(match[side]))
+                for side in ("start", "end")
+            )
+        except ValueError:
+            return None
+        # Beyond what the database can hold there is none.
+        return (match["key"], start, end) if max(abs(start), abs(end)) < 2**63 else None
 
 
 def definition_of(
