@@ -50,9 +50,9 @@ format: install  ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/python tools/async_to_sync.py
 
-bench: install  ## the quick form of every benchmark, with the peers they compare to
+bench: install  ## the quick form of every benchmark, with the peers they compare to, as a page: build/benchmarks.html
 	$(UV) sync --frozen --quiet --all-extras --group bench
-	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file --quick || exit 1; done
+	$(BIN)/python tools/bench_report.py
 
 docs: install  ## the documentation as a site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

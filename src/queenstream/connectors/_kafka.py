@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import ClusterMetadata
 
 from queenstream.errors import BrokerUnreachable, ConfigError, QueenstreamError, RunFailed
 from queenstream.pipeline.endpoints import Kafka
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin._metadata import ClusterMetadata
 
 log = logging.getLogger("queenstream.kafka")
 
