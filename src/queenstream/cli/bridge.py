@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from queenstream.pipeline.policies import OnError
 
 HELP = help_text(
-    "Carry messages from Kafka into a queue, or from a queue to Kafka, until Ctrl-C.",
+    "Carry messages from Kafka into a queue, or back, until Ctrl-C.",
     "queen bridge kafka://localhost:9092/orders queue://orders",
     "queen bridge queue://orders kafka://kafka1:9092,kafka2:9092/orders --once",
-    "queen bridge kafka://localhost:9092/orders queue://orders --group mirror --start latest",
+    "queen bridge kafka://localhost/orders queue://orders --start latest",
     more="A message's key is its partition, and the order of each key is kept. Started again, it goes on "
     "where it was: nothing is lost, and into a queue nothing comes twice. TLS and SASL: a file of name=value "
     "lines with --settings.",

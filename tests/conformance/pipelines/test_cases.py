@@ -141,6 +141,7 @@ NOT_HERE = {
     ("lookup", "table"): "each table has tests of its own",
     ("stateful", "schema"): "says what is known of rows, and changes none",
     ("write", "sink"): "each sink has tests of its own",
+    ("stateful", "rules"): "a broker keeps them: test_rules.py, one for each engine",
 }
 CAN_FAIL = (nodes.Read, nodes.Apply, nodes.Lookup, nodes.EventTime, nodes.Aggregation, nodes.Stateful)
 GIVEN_BY_THE_PLAN = {("aggregate", "keys"), ("stateful", "keys")}
