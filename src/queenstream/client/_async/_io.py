@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from queenstream.client._base.addresses import Address
-from queenstream.client._base.requests import Ahead, Answer, Parser
+from queenstream.client._base.requests import READ_BYTES, Ahead, Answer, Parser
 from queenstream.errors import QueenstreamError
 
 T = TypeVar("T")
@@ -21,11 +21,13 @@ CONNECT_SECONDS = 5.0
 FLAVOUR = "async"
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """A connection to a broker, one request at a time."""
 
     def __init__(self) -> None:
         self._parser = Parser()
+        # What arrives is put here: to make room for it each time costs more than to read it.
+        self._room = memoryview(bytearray(READ_BYTES))
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[Answer] | None = None
         self._ahead: Ahead | None = None
@@ -88,9 +90,12 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's, and only a hint
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
         try:
-            answers = self._parser.feed(data)
+            answers = self._parser.feed(self._room[:nbytes])
         except QueenstreamError as error:
             self._end(error)
             self.close()

@@ -54,7 +54,9 @@ async def pop(
     messages: AsyncMessages[T] = AsyncMessages(popped.messages)
     for message in messages:
         message._lease = lease
-        message._settled = auto_ack
+    if auto_ack:
+        for message in messages:
+            message._settled = True
     return await _typed(codec, messages) if codec.typed else messages
 
 

@@ -64,16 +64,19 @@ class Brokers(Generic[C]):
                     for connection in broker.idle:
                         connection.abandon()
                     broker.idle, broker.in_flight = [], 0
-            up = [broker for broker in self.all if broker.down_until <= now]
-            if up:
-                chosen = min(up, key=lambda broker: broker.in_flight)
-            else:
-                chosen = min(self.all, key=lambda broker: broker.down_until)
-            if len(self.all) > 1:  # of equals, the one that was chosen longest ago
-                self.all.remove(chosen)
-                self.all.append(chosen)
+            chosen = self.all[0] if len(self.all) == 1 else self._best(now)
             chosen.in_flight += 1
             return chosen
+
+    def _best(self, now: float) -> Broker[C]:
+        up = [broker for broker in self.all if broker.down_until <= now]
+        if up:
+            chosen = min(up, key=lambda broker: broker.in_flight)
+        else:
+            chosen = min(self.all, key=lambda broker: broker.down_until)
+        self.all.remove(chosen)  # of equals, the one that was chosen longest ago
+        self.all.append(chosen)
+        return chosen
 
     def connection(self, broker: Broker[C]) -> C | None:
         """An idle connection, if there is one."""

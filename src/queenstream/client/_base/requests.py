@@ -16,6 +16,7 @@ from queenstream.client._base.addresses import Address
 from queenstream.client._base.decoding import make_decoder
 from queenstream.errors import BadAnswer, RequestError
 
+READ_BYTES = 1 << 18  # at once
 MOST_BYTES = 1 << 30  # of an answer; a broker's own limits are far below
 
 
@@ -101,7 +102,7 @@ class Parser:
         self._whole: list[Answer] = []
         self.on_message_begin()
 
-    def feed(self, data: bytes) -> list[Answer]:
+    def feed(self, data: bytes | memoryview) -> list[Answer]:
         """The answers that are whole now: mostly one, or none yet."""
         try:
             self._parser.feed_data(data)

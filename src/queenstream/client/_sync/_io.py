@@ -15,13 +15,12 @@ from types import FrameType, TracebackType
 from typing import Any, Self, TypeVar
 
 from queenstream.client._base.addresses import Address
-from queenstream.client._base.requests import Ahead, Answer, Parser
+from queenstream.client._base.requests import READ_BYTES, Ahead, Answer, Parser
 from queenstream.errors import ConfigError
 
 T = TypeVar("T")
 CONNECT_SECONDS = 5.0
 FLAVOUR = "sync"
-_READ_BYTES = 1 << 18
 
 
 class Connection:
@@ -29,6 +28,8 @@ class Connection:
 
     def __init__(self, opened: socket.socket) -> None:
         self._parser = Parser()
+        # What arrives is put here: to make room for it each time costs more than to read it.
+        self._room = memoryview(bytearray(READ_BYTES))
         self._socket: socket.socket | None = opened
         self._hung_up = False
 
@@ -71,10 +72,10 @@ class Connection:
             if left <= 0:
                 raise TimeoutError("no answer in time")
             opened.settimeout(left)
-            data = opened.recv(_READ_BYTES)
-            if not data:
+            size = opened.recv_into(self._room)
+            if not size:
                 raise ConnectionResetError("the connection was closed")
-            for answer in self._parser.feed(data):
+            for answer in self._parser.feed(self._room[:size]):
                 if ahead is None:
                     return answer
                 ahead.take(answer)

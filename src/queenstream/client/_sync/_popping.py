@@ -55,7 +55,9 @@ def pop(
     messages: Messages[T] = Messages(popped.messages)
     for message in messages:
         message._lease = lease
-        message._settled = auto_ack
+    if auto_ack:
+        for message in messages:
+            message._settled = True
     return _typed(codec, messages) if codec.typed else messages
 
 
