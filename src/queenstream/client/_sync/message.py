@@ -49,8 +49,8 @@ class Lease:
         return renewed
 
 
-# The garbage collector would look at every message while it is decoded, for a sixth of what that costs; what
-# comes from JSON has no cycles, and a lease lets go of what it held (``done``) when that is said.
+# The garbage collector need not look at messages: what comes from JSON has no cycles, and a lease lets go of
+# what it held (``done``) when that is said.
 class Message(Struct, Generic[T], rename="camel", gc=False):
     """A message under a lease: acknowledge it, or it comes again.
 
