@@ -80,6 +80,21 @@ async def test_ack_batch_answers_in_the_order_of_the_request(http: httpx.AsyncCl
     assert [r["partitionName"] for r in results] == ["a", "b", "a"]
 
 
+async def test_a_brief_answer_has_only_what_was_refused(http: httpx.AsyncClient) -> None:
+    await push(http, "q", 1, 2, 3, ids=["a", "b", "c"])
+    acks = [ack_of(message) for message in await take(http, "q", batch=3)]
+    unknown = {**acks[1], "transactionId": "nobody's"}
+    body = {"acknowledgments": [acks[0], unknown, acks[1]], "brief": True}
+    answer = await http.post("/api/v1/ack/batch", json=body)
+    assert answer.status_code == 200
+    (result,) = answer.json()
+    check(result, RESULT, OURS)
+    assert (result["index"], result["transactionId"], result["success"]) == (1, "nobody's", False)
+    answer = await http.post("/api/v1/ack/batch", json={"acknowledgments": [acks[2]], "brief": True})
+    assert answer.json() == []
+    assert await take(http, "q", batch=3) == []
+
+
 async def test_the_lease_ends_with_the_last_of_its_messages(http: httpx.AsyncClient) -> None:
     await push(http, "q", 1, 2, 3, 4)
     messages = await take(http, "q", batch=3)

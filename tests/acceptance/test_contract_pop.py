@@ -75,6 +75,34 @@ async def test_pop_answers_the_contract(http: httpx.AsyncClient) -> None:
         assert message[field] == popped[field]
 
 
+async def test_a_brief_answer_says_what_is_shared_once(http: httpx.AsyncClient) -> None:
+    await configure(http, "q", retryDelay=0)
+    await push(http, "q", {"n": 1}, {"n": 2}, partition="p", ids=["t", "u"])
+    popped = await pop(http, "q", batch=2, brief=True)
+    assert popped is not None
+    check(popped, POPPED)
+    assert (popped["queue"], popped["partition"]) == ("q", "p")
+    for message in popped["messages"]:
+        assert set(message) == {"id", "transactionId", "data", "createdAt"}
+    assert data(popped["messages"]) == [{"n": 1}, {"n": 2}]
+    shared = {name: popped[name] for name in ("partitionId", "leaseId", "consumerGroup")}
+    await ack(http, {**popped["messages"][0], **shared}, "failed")
+    again = await pop(http, "q", batch=2, brief=True)
+    assert again is not None
+    tries = {message["transactionId"]: message["retryCount"] for message in again["messages"]}
+    assert tries == {"t": 1, "u": 0}  # written for all where one has tries
+
+
+async def test_several_partitions_cannot_be_brief(http: httpx.AsyncClient) -> None:
+    for partition in "ab":
+        await push(http, "q", {"n": 1}, partition=partition)
+    popped = await pop(http, "q", batch=10, partitions=2, brief=True)
+    assert popped is not None
+    for message in popped["messages"]:
+        check(message, MESSAGE)
+    assert {message["partition"] for message in popped["messages"]} == {"a", "b"}
+
+
 async def test_nothing_is_204_without_a_body(http: httpx.AsyncClient) -> None:
     await configure(http, "q", namespace="n", task="t")
     for path in (

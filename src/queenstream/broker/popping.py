@@ -16,7 +16,7 @@ from itertools import repeat
 from time import perf_counter
 from typing import Any
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from queenstream.broker.database import Database
 from queenstream.broker.directory import Directory, Queue, Subscription
@@ -63,9 +63,22 @@ class Target:
 class Waiter:
     """One pop that wants an answer; ``answer`` is called with it, once."""
 
-    __slots__ = ("answer", "auto_ack", "batch", "done", "lane", "lease", "partitions", "timer", "wait")
+    __slots__ = (
+        "answer",
+        "auto_ack",
+        "batch",
+        "brief",
+        "done",
+        "lane",
+        "lease",
+        "partitions",
+        "timer",
+        "wait",
+    )
 
-    def __init__(self, batch: int, partitions: int, auto_ack: bool, wait: bool, answer: Answer) -> None:
+    def __init__(
+        self, batch: int, partitions: int, auto_ack: bool, wait: bool, answer: Answer, brief: bool = False
+    ) -> None:
         self.lane: _Lane | None = None
         self.batch = batch
         self.partitions = partitions
@@ -73,6 +86,7 @@ class Waiter:
         self.wait = wait
         self.lease = uuid.uuid4()
         self.answer = answer
+        self.brief = brief
         self.done = False
         self.timer: asyncio.TimerHandle | None = None
 
@@ -160,9 +174,10 @@ class Popper:
         auto_ack: bool,
         wait_seconds: float,
         answer: Answer,
+        brief: bool = False,
     ) -> Waiter:
         """Ask for messages; ``answer`` is called with what was popped, None, or an error."""
-        waiter = Waiter(batch, partitions, auto_ack, wait_seconds > 0, answer)
+        waiter = Waiter(batch, partitions, auto_ack, wait_seconds > 0, answer, brief)
         if self.closing or (self.paused and not waiter.wait):
             waiter.resolve(None)
             return waiter
@@ -397,6 +412,8 @@ class Popper:
     def _build(self, waiter: Waiter, claimed: list[Any], group: str) -> Popped:
         lease = None if waiter.auto_ack else str(waiter.lease)
         messages: list[Message] = []
+        brief = waiter.brief and len(claimed) == 1  # of one partition: the head says it for all
+        none = UNSET if brief else None
         for row in claimed:
             payloads, keys = row["payloads"], row["keys"]
             if keys is not None:
@@ -409,16 +426,16 @@ class Popper:
                     Message,
                     map(str, row["ids"]),
                     row["transactions"],
-                    row["traces"] or repeat(None),
                     map(Raw, payloads),
-                    row["subjects"] or repeat(None),
                     row["created"],
-                    repeat(str(row["partition_id"])),
-                    repeat(row["partition_name"]),
-                    repeat(lease),
-                    repeat(group),
-                    repeat(row["queue_name"]),
-                    row["tries"] or repeat(0),
+                    row["traces"] or repeat(none),
+                    row["subjects"] or repeat(none),
+                    repeat(UNSET if brief else str(row["partition_id"])),
+                    repeat(UNSET if brief else row["partition_name"]),
+                    repeat(UNSET if brief else lease),
+                    repeat(UNSET if brief else group),
+                    repeat(UNSET if brief else row["queue_name"]),
+                    row["tries"] or repeat(UNSET if brief else 0),
                 )
             )
         first = claimed[0]

@@ -90,6 +90,7 @@ class PopQuery(Struct, rename="camel"):
     subscription_mode: SubscriptionMode | None = None
     subscription_from: Text | None = None
     partitions: Annotated[int, Meta(ge=1)] = 1
+    brief: bool = False  # ours: messages without what the head of the answer says, and without nulls
 
 
 class PopAnyQuery(PopQuery, rename="camel"):
@@ -100,16 +101,17 @@ class PopAnyQuery(PopQuery, rename="camel"):
 class Message(Struct, rename="camel", gc=False):
     id: str
     transaction_id: str
-    trace_id: str | None
     data: Raw
-    producer_sub: str | None
     created_at: datetime
-    partition_id: str
-    partition: str
-    lease_id: str | None
-    consumer_group: str
-    queue: str
-    retry_count: int
+    # A brief answer leaves these out.
+    trace_id: str | UnsetType | None = UNSET
+    producer_sub: str | UnsetType | None = UNSET
+    partition_id: str | UnsetType = UNSET
+    partition: str | UnsetType = UNSET
+    lease_id: str | UnsetType | None = UNSET
+    consumer_group: str | UnsetType = UNSET
+    queue: str | UnsetType = UNSET
+    retry_count: int | UnsetType = UNSET
 
 
 class Popped(Struct, rename="camel"):
@@ -139,6 +141,7 @@ class Ack(Struct, rename="camel", gc=False):
 class AckBatchBody(Struct, rename="camel"):
     acknowledgments: Annotated[list[Ack], Meta(min_length=1)]
     consumer_group: Text | None = None
+    brief: bool = False  # ours: only what was refused is answered
 
 
 class AckResult(Struct, rename="camel", gc=False):

@@ -14,6 +14,7 @@ from queenstream import AsyncQueen, Backpressure, Queen
 from queenstream.broker.app import Broker
 from queenstream.client._base.buffering import Pressure
 from queenstream.errors import (
+    BadAnswer,
     BrokerUnreachable,
     BufferFull,
     ClientClosed,
@@ -23,7 +24,7 @@ from queenstream.errors import (
     TooLarge,
 )
 from tests.integration.client.conftest import InThread, StartServer
-from tests.integration.client.servers import Served
+from tests.integration.client.servers import Served, answer
 from tests.processes import free_port
 
 
@@ -76,6 +77,17 @@ async def test_results_can_be_waited_for(queen: AsyncQueen) -> None:
         assert producer.stats.duplicates == 1
     [message] = await queen.queue("q").partition("ann").pop()
     assert message.id == results[0].message_id
+
+
+async def test_an_answer_that_is_none_fails_the_batch(serve: StartServer) -> None:
+    server = await serve(lambda *_: answer(201, b"[]"))
+    async with AsyncQueen(server.address) as queen:
+        producer = queen.queue("q").buffered()
+        pushed = await producer.push(1)
+        with pytest.raises(BadAnswer, match="0 results for 1 messages"):
+            await pushed.result(10)
+        with pytest.raises(BadAnswer):
+            await producer.close()
 
 
 async def test_partitions(queen: AsyncQueen) -> None:

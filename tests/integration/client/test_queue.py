@@ -144,6 +144,22 @@ async def test_pop_takes_what_there_is(queen: AsyncQueen) -> None:
     assert [message.data for message in await queen.queue("q").batch(10).pop()] == [2, 3]
 
 
+@pytest.mark.parametrize("partitions", [1, 2])
+async def test_each_message_knows_where_it_comes_from(queen: AsyncQueen, partitions: int) -> None:
+    names = [f"p{number}" for number in range(partitions)]
+    for name in names:
+        await queen.queue("q").partition(name).push(["a", "b"])
+    popped = await queen.queue("q").group("g").batch(10).partitions(partitions).pop()
+    assert sorted({message.partition for message in popped}) == names
+    assert len({message.partition_id for message in popped if message.partition_id}) == partitions
+    (lease,) = {message.lease_id for message in popped}
+    assert lease is not None
+    assert {(message.queue, message.consumer_group) for message in popped} == {("q", "g")}
+    for message in popped:
+        await message.ack()
+    assert not await queen.queue("q").group("g").batch(10).partitions(9).pop()
+
+
 async def test_a_partition_or_several(queen: AsyncQueen) -> None:
     for name in ("a", "b", "c"):
         await queen.queue("q").partition(name).push([name] * 2)

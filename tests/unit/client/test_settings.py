@@ -28,19 +28,19 @@ def path(*, batch: int = 1, wait: float = 0.0, auto_ack: bool = False, **said: A
 
 
 def test_the_path_of_a_pop() -> None:
-    assert path(queue="q") == "/api/v1/pop/queue/q?batch=1"
-    assert path(queue="a/b", partition="c d") == "/api/v1/pop/queue/a%2Fb/partition/c%20d?batch=1"
-    assert path(namespace="shop", task="mail") == "/api/v1/pop?batch=1&namespace=shop&task=mail"
+    assert path(queue="q") == "/api/v1/pop/queue/q?batch=1&brief=true"
+    assert path(queue="a/b", partition="c d") == "/api/v1/pop/queue/a%2Fb/partition/c%20d?batch=1&brief=true"
+    assert path(namespace="shop", task="mail") == "/api/v1/pop?batch=1&brief=true&namespace=shop&task=mail"
 
 
 def test_what_belongs_to_the_queue_is_not_asked_for_with_its_name() -> None:
-    assert path(queue="q", namespace="shop", task="mail") == "/api/v1/pop/queue/q?batch=1"
+    assert path(queue="q", namespace="shop", task="mail") == "/api/v1/pop/queue/q?batch=1&brief=true"
 
 
 def test_the_query_of_a_pop() -> None:
     full = path(queue="q", batch=7, wait=1.5, auto_ack=True, group="g", mode="new", start="now", partitions=3)
     assert full == (
-        "/api/v1/pop/queue/q?batch=7&wait=true&timeout=1500&autoAck=true&consumerGroup=g"
+        "/api/v1/pop/queue/q?batch=7&brief=true&wait=true&timeout=1500&autoAck=true&consumerGroup=g"
         "&subscriptionMode=new&subscriptionFrom=now&partitions=3"
     )
 

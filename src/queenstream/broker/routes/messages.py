@@ -146,6 +146,7 @@ def _pop(call: Call, target: Target) -> None:
         auto_ack=query.auto_ack,
         wait_seconds=wait_seconds,
         answer=done,
+        brief=query.brief,
     )
     call.request.on_gone = lambda: popper.cancel(waiter)
     if call.request.gone:
@@ -229,8 +230,15 @@ def ack(call: Call) -> None:
     answers={200: list[AckResult], 400: ErrorBody, 413: ErrorBody},
 )
 def ack_batch(call: Call) -> None:
-    """Acknowledge several messages."""
-    call.broker.acker.submit(call.body.acknowledgments, call.body.consumer_group, call.reply)
+    """Acknowledge several messages; with ``brief`` the answer has only those that were refused."""
+    body: AckBatchBody = call.body
+
+    def refused(results: list[AckResult] | BaseException) -> None:
+        brief = results if isinstance(results, BaseException) else [r for r in results if not r.success]
+        call.reply(brief)
+
+    answer = refused if body.brief else call.reply
+    call.broker.acker.submit(body.acknowledgments, body.consumer_group, answer)
 
 
 @routes.post(

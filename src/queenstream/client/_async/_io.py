@@ -18,6 +18,7 @@ from queenstream.errors import QueenstreamError
 
 T = TypeVar("T")
 CONNECT_SECONDS = 5.0
+ALARM_SECONDS = 0.001  # an event loop may call so much too early
 FLAVOUR = "async"
 
 
@@ -33,6 +34,8 @@ class Connection(asyncio.BufferedProtocol):
         self._ahead: Ahead | None = None
         self._hung_up = False
         self._loop = asyncio.get_running_loop()
+        self._ends = 0.0  # when the request under way has waited long enough
+        self._alarm: asyncio.TimerHandle | None = None
 
     @classmethod
     async def connect(cls, address: Address, timeout: float) -> Connection:
@@ -60,13 +63,33 @@ class Connection(asyncio.BufferedProtocol):
         self._answer = self._loop.create_future()
         self._ahead = ahead
         self._transport.write(request)
-        # asyncio.timeout() does the same for a few times the CPU, twice for every batch.
-        limit = self._loop.call_later(timeout, self._end, TimeoutError("no answer in time"))
+        self._limit(timeout)
         try:
             return await self._answer
         finally:
-            limit.cancel()
             self._answer = None
+
+    def _limit(self, timeout: float) -> None:
+        """The request under way may wait so long.
+
+        An alarm is not taken back when the answer is there: the next request moves its end. One for each,
+        or ``asyncio.timeout()``, costs a few times the CPU.
+        """
+        self._ends = self._loop.time() + timeout
+        if self._alarm is not None and self._alarm.when() > self._ends:
+            self._alarm.cancel()
+            self._alarm = None
+        if self._alarm is None:
+            self._alarm = self._loop.call_at(self._ends, self._look)
+
+    def _look(self) -> None:
+        self._alarm = None
+        if self._answer is None:
+            return
+        if self._ends - self._loop.time() > ALARM_SECONDS:
+            self._alarm = self._loop.call_at(self._ends, self._look)
+        else:
+            self._end(TimeoutError("no answer in time"))
 
     def hang_up(self) -> None:
         """Nothing more will be asked: the broker ends a long poll, unless its answer is on the way."""
@@ -109,6 +132,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
         self._end(error if isinstance(error, OSError) else ConnectionResetError("the connection was closed"))
 
     def _end(self, error: Exception) -> None:
@@ -161,16 +187,15 @@ class Stop:
         """Whether it is set, after at most that long."""
         return await self._event.wait(timeout)
 
-    @contextlib.contextmanager
-    def around(self, connection: Connection) -> Iterator[None]:
-        """While a request runs that a stop may end."""
+    def began(self, connection: Connection) -> None:
+        """A request runs there that a stop may end."""
         self._connections.add(connection)
         if self.is_set():
             connection.hang_up()
-        try:
-            yield
-        finally:
-            self._connections.discard(connection)
+
+    def ended(self, connection: Connection) -> None:
+        """It is over."""
+        self._connections.discard(connection)
 
 
 class Crew:

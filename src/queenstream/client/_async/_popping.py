@@ -19,16 +19,21 @@ T = TypeVar("T")
 log = logging.getLogger("queenstream.client")
 
 
-class _Popped(Struct, rename="camel"):
+class _Head(Struct, rename="camel", kw_only=True):
+    queue: str = ""
+    partition: str = ""
+    partition_id: str = ""
+    consumer_group: str = ""
+    lease_id: str | None = None
+    lease_seconds: float | None = None
+
+
+class _Popped(_Head, rename="camel"):
     messages: list[AsyncMessage[Any]]
-    lease_id: str | None = None
-    lease_seconds: float | None = None
 
 
-class _RawPopped(Struct, rename="camel"):
+class _RawPopped(_Head, rename="camel"):
     messages: list[AsyncMessage[Raw]]
-    lease_id: str | None = None
-    lease_seconds: float | None = None
 
 
 async def pop(
@@ -54,10 +59,24 @@ async def pop(
     messages: AsyncMessages[T] = AsyncMessages(popped.messages)
     for message in messages:
         message._lease = lease
+    if messages and not messages[0].partition_id:
+        _complete(messages, popped)
     if auto_ack:
         for message in messages:
             message._settled = True
     return await _typed(codec, messages) if codec.typed else messages
+
+
+def _complete(messages: AsyncMessages[Any], head: _Head) -> None:
+    """Messages of one partition come without what they share; the head of the answer has it."""
+    queue, partition, partition_id = head.queue, head.partition, head.partition_id
+    group, lease_id = head.consumer_group, head.lease_id
+    for message in messages:
+        message.queue = queue
+        message.partition = partition
+        message.partition_id = partition_id
+        message.consumer_group = group
+        message.lease_id = lease_id
 
 
 async def _typed(codec: Codec[T], messages: AsyncMessages[Any]) -> AsyncMessages[T]:

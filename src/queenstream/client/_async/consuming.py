@@ -76,7 +76,7 @@ class Polling:
                 self._left -= count
             if count:
                 self._busy += 1
-        if self._left is not None:
+        if self._left is not None and not self._returned.is_set():
             self._returned.set()
 
     def done(self) -> None:
@@ -222,7 +222,7 @@ class Consumption(Generic[T]):
 
     async def _handle_all(self, messages: AsyncMessages[T]) -> list[AsyncMessage[T]]:
         try:
-            with telemetry.handling(messages[0].queue, [message.trace_id for message in messages]):
+            with telemetry.handling(messages[0].queue, (message.trace_id for message in messages)):
                 await _io.call(self._handler, messages)
         except Exception as error:  # noqa: BLE001 - the handler's: it goes to the broker
             await self._failed(messages[0], messages.unsettled, error)

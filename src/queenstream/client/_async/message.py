@@ -20,7 +20,6 @@ ACK_PATH = "/api/v1/ack/batch"
 ASSUMED_SECONDS = 60.0  # the lease of a broker that does not say
 AGAIN = ("failed", "retry")  # with one of these a message comes again
 _RESULTS = list[AckResult]
-_SUCCESS = b'"success":true'  # cannot stand in a name: quotes are escaped there
 _EXTENDED = list[Extended]
 
 
@@ -62,10 +61,10 @@ class AsyncMessage(Struct, Generic[T], rename="camel", gc=False):
     transaction_id: str
     data: T
     created_at: datetime
-    partition_id: str
-    partition: str
-    queue: str
-    consumer_group: str
+    partition_id: str = ""
+    partition: str = ""
+    queue: str = ""
+    consumer_group: str = ""
     trace_id: str | None = None
     producer_sub: str | None = None
     lease_id: str | None = None
@@ -178,45 +177,39 @@ async def settle(
     results: list[AckResult] = []
     for first in range(0, len(wanted), MOST_ACKS):
         some = wanted[first : first + MOST_ACKS]
-        answer = await calls.send("POST", ACK_PATH, ack_body(some, status, said), timeout=timeout)
+        body = ack_body(some, status, said, brief=only_refused)
+        answer = await calls.send("POST", ACK_PATH, body, timeout=timeout)
         results += note(some, status, answer.body, only_refused)
     return results
 
 
-def ack_body(messages: Sequence[AsyncMessage[Any]], status: AckStatus, said: str | None = None) -> bytes:
-    """What is sent to ``ACK_PATH``."""
+def ack_body(
+    messages: Sequence[AsyncMessage[Any]], status: AckStatus, said: str | None = None, *, brief: bool
+) -> bytes:
+    """What is sent to ``ACK_PATH``. ``brief``: the answer will have only what was refused."""
     groups = {message.consumer_group for message in messages}
     shared = groups.pop() if len(groups) == 1 else None
-    acks = [
-        Ack(
-            message.transaction_id,
-            message.partition_id,
-            status,
-            message.lease_id,
-            said,
-            None if shared is not None else message.consumer_group,
-        )
-        for message in messages
-    ]
-    return encode(AckBody(shared, acks))
+    if shared is not None:
+        acks = [Ack(m.transaction_id, m.partition_id, status, m.lease_id, said) for m in messages]
+    else:
+        acks = [
+            Ack(m.transaction_id, m.partition_id, status, m.lease_id, said, m.consumer_group)
+            for m in messages
+        ]
+    return encode(AckBody(shared, acks, brief))
 
 
 def note(
     messages: Sequence[AsyncMessage[Any]], status: AckStatus, answer: bytes, only_refused: bool
 ) -> list[AckResult]:
     """Note what the broker answered."""
-    if only_refused and answer.count(_SUCCESS) == len(messages):  # as nearly always: nothing to look at
-        for message in messages:
-            message._settled = True
-        if status in AGAIN:
-            for message in messages:
-                message._again = True
-        return []
     found: list[AckResult] = decoded(answer, _RESULTS)
-    for message, result in zip(messages, found, strict=True):
+    refused = [result for result in found if not result.success]
+    for message in messages:
         message._settled = True
-        message._again = status in AGAIN or not result.success
-    return [result for result in found if not result.success] if only_refused else found
+    for message in messages if status in AGAIN else (messages[result.index] for result in refused):
+        message._again = True
+    return refused if only_refused else found
 
 
 async def say_first(calls: Calls, messages: list[AsyncMessage[Any]], timeout: float | None = None) -> None:

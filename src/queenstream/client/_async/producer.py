@@ -7,24 +7,22 @@ import threading
 import time
 import warnings
 import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from msgspec import Raw
-
 from queenstream import paths, schemas
 from queenstream.client._async import _io
 from queenstream.client._async._calls import Calls, Stopped
+from queenstream.client._async.pushed import AsyncPushed, Lane, Stored
 from queenstream.client._base import telemetry
 from queenstream.client._base.brokers import backoff
 from queenstream.client._base.buffering import Buffering, BufferStats, Pressure
 from queenstream.client._base.ids import new_id
 from queenstream.client._base.payloads import Codec, encode
-from queenstream.client._base.requests import decoded, path_of
+from queenstream.client._base.requests import path_of
 from queenstream.client._base.settings import Settings
-from queenstream.client._base.wire import PushBody, PushItem, PushResult
+from queenstream.client._base.wire import PushItem
 from queenstream.errors import (
     BrokerUnreachable,
     BufferFull,
@@ -40,7 +38,7 @@ from queenstream.errors import (
 )
 
 T = TypeVar("T")
-MOST_BYTES = 8 << 20  # of payloads in one request
+MOST_BYTES = 8 << 20  # of messages in one request
 AGAIN = (
     BrokerUnreachable,
     QueueFull,
@@ -48,57 +46,6 @@ AGAIN = (
     Unavailable,
 )  # it passes: the lane waits, and tries again
 log = logging.getLogger("queenstream.client")
-_RESULTS = list[PushResult]
-
-
-class AsyncPushed:
-    """A message that a producer has taken; ``result()`` waits until it is stored."""
-
-    __slots__ = ("_done", "_error", "_mutex", "_result", "_waits")
-
-    def __init__(self, mutex: threading.Lock) -> None:
-        self._mutex = mutex
-        self._done = False
-        self._result: PushResult | None = None
-        self._error: Exception | None = None
-        self._waits: _io.Event | None = None
-
-    async def result(self, timeout: float | None = None) -> PushResult:
-        """What became of it; an error if it was refused, dropped, or late by ``timeout`` seconds."""
-        with self._mutex:
-            if self._waits is None:
-                self._waits = _io.Event()
-                if self._done:
-                    self._waits.set()
-        if not await self._waits.wait(timeout):
-            raise BrokerUnreachable(f"the push was not answered within {timeout:g} s; it is tried further")
-        if self._error is not None:
-            raise self._error
-        assert self._result is not None
-        return self._result
-
-    def _finish(self, result: PushResult | None, error: Exception | None) -> None:
-        """Under the mutex."""
-        self._result, self._error = result, error
-        self._done = True
-        if self._waits is not None:
-            self._waits.set()
-
-
-class _Lane:
-    """The messages of some partitions, sent one batch after the other, so that their order is kept."""
-
-    def __init__(self) -> None:
-        self.pending: deque[tuple[PushItem, AsyncPushed, float]] = deque()  # and when it came
-        self.wake = _io.Event()
-        self.started = False
-        self.entered = 0  # how many messages came so far: the number of the last one
-        self.sending: int | None = None  # the number of the first of those under way
-
-    def is_past(self, number: int) -> bool:
-        """Whether no message up to that number is left: each is answered, or was dropped."""
-        waits = self.entered - len(self.pending) < number
-        return not waits and (self.sending is None or self.sending > number)
 
 
 class AsyncProducer(Generic[T]):
@@ -131,13 +78,17 @@ class AsyncProducer(Generic[T]):
         self._dead_letters = dead_letters or f"{self._name}.dead-letters"
         self._ttl = ttl
         self._prepared = ttl is None
-        self._lanes = [_Lane() for _ in range(plan.lanes)]
+        self._lanes = [Lane() for _ in range(plan.lanes)]
         self._mutex = threading.Lock()
         self._crew = _io.Crew()
         self._space = _io.Event()
         self._space.set()
         self._moved = _io.Event()  # some are answered, or dropped
         self._stop = _io.Stop()  # what is under way is given up
+        self._threshold = plan.backpressure.threshold
+        # Who waits for room goes on when there is some for several: to be woken costs as much as many pushes.
+        # With an interval, lanes keep what is no whole batch, and it might not come to that.
+        self._room = self._threshold - (0 if plan.flush_seconds else self._threshold // 8)
         self._pressed = False
         self._flushing = 0
         self._closing = False
@@ -155,7 +106,7 @@ class AsyncProducer(Generic[T]):
         """Take one message. It waits only when ``block`` says so; the result can be waited for, or not."""
         if not self._prepared:
             await self._prepare()
-        value: Any = self._codec.check(payload)
+        value: Any = self._codec.check(payload) if self._codec.checks else payload
         queue = self._name
         try:
             if self._schema is not None:
@@ -166,37 +117,35 @@ class AsyncProducer(Generic[T]):
                 raise
             value = {"record": value, "error": str(error), "queue": queue}
             queue, lane_of = self._dead_letters, "Default"
-        body = encode(value)
+        stats, plan = self.stats, self._plan
         trace = telemetry.context() if telemetry.available() else None
-        item = PushItem(queue, Raw(body), lane_of, transaction_id or new_id(), trace)
+        item = encode(PushItem(queue, value, lane_of, transaction_id or new_id(), trace))
         lane = self._lanes[hash(lane_of) % len(self._lanes)]
-        pushed = AsyncPushed(self._mutex)
-        stats, plan, pending = self.stats, self._plan, lane.pending
-        if stats.pending >= plan.backpressure.threshold and not await self._make_room(pushed):
+        pushed = AsyncPushed(self._mutex, item)
+        if stats.pending >= self._threshold and not await self._make_room(pushed):
             return pushed
         with self._mutex:
-            self._check_open()  # here it is sure: what is taken now, close will wait for
-            pending.append((item, pushed, time.monotonic() if plan.flush_seconds else 0.0))
+            if self._closing:  # here it is sure: what is taken now, close will wait for
+                raise ClientClosed("the producer was closed; make a new one")
+            if plan.flush_seconds:
+                pushed._came = time.monotonic()
+            lane.pending.append(pushed)
             lane.entered += 1
             stats.accepted += 1
             stats.pending += 1
             if queue is not self._name:
                 stats.rejected += 1
-            full = len(pending) % plan.batch_size == 0
-            wake = full or len(pending) == 1
+            waiting = len(lane.pending)
             start = not lane.started
             lane.started = True
+        full = waiting % plan.batch_size == 0
         if start:
             self._crew.start(lambda: self._run(lane))
-        elif wake:
+        elif full or waiting == 1:
             lane.wake.set()
         if full:
             await _io.sleep(0)  # a batch is whole: let the lane send it while the next one fills
         return pushed
-
-    def _check_open(self) -> None:
-        if self._closing:
-            raise ClientClosed("the producer was closed; make a new one")
 
     async def _make_room(self, pushed: AsyncPushed) -> bool:
         """The threshold is reached: what the strategy says. False: the new message is given up."""
@@ -217,12 +166,12 @@ class AsyncProducer(Generic[T]):
             lanes = [lane for lane in self._lanes if lane.pending]
             if pressure.strategy == "drop_oldest" and lanes:
                 # The lane that has waited longest; without times, the longest one.
-                oldest = min(lanes, key=lambda lane: (lane.pending[0][2], -len(lane.pending)))
-                _, dropped, _ = oldest.pending.popleft()
+                oldest = min(lanes, key=lambda lane: (lane.pending[0]._came, -len(lane.pending)))
+                dropped = oldest.pending.popleft()
                 self.stats.pending -= 1
             else:
                 dropped = pushed
-            dropped._finish(None, BufferFull("dropped: more came than could be pushed"))
+            dropped._failed(BufferFull("dropped: more came than could be pushed"))
             self.stats.dropped += 1
         self._moved.set()
         return dropped is not pushed
@@ -256,7 +205,7 @@ class AsyncProducer(Generic[T]):
 
     # Sending them
 
-    async def _run(self, lane: _Lane) -> None:
+    async def _run(self, lane: Lane) -> None:
         """Send what is pending, for ever; close ends it."""
         plan = self._plan
         while True:
@@ -268,29 +217,22 @@ class AsyncProducer(Generic[T]):
                     await lane.wake.wait()
                 continue
             if plan.flush_seconds and not self._flushing and not self._closing:
-                due = lane.pending[0][2] + plan.flush_seconds - time.monotonic()
+                due = lane.pending[0]._came + plan.flush_seconds - time.monotonic()
                 if due > 0 and len(lane.pending) < plan.batch_size:
                     lane.wake.clear()
                     await lane.wake.wait(due)
                     continue
-            await self._send(self._taken(lane))
+            with self._mutex:
+                batch = lane.take(plan.batch_size, MOST_BYTES)
+            await self._send(batch)
             lane.sending = None
-            self._moved.set()
+            if not self._moved.is_set():
+                self._moved.set()
 
-    def _taken(self, lane: _Lane) -> list[tuple[PushItem, AsyncPushed, float]]:
-        taken: list[tuple[PushItem, AsyncPushed, float]] = []
-        size = 0
-        with self._mutex:
-            lane.sending = lane.entered - len(lane.pending) + 1
-            while lane.pending and len(taken) < self._plan.batch_size and size < MOST_BYTES:
-                taken.append(lane.pending.popleft())
-                size += len(memoryview(taken[-1][0].payload))
-        return taken
-
-    async def _send(self, batch: list[tuple[PushItem, AsyncPushed, float]]) -> None:
+    async def _send(self, batch: list[AsyncPushed]) -> None:
         if not batch:
             return
-        body = encode(PushBody([item for item, _, _ in batch]))
+        body = b'{"items":[' + b",".join([pushed._item for pushed in batch]) + b"]}"
         failures = 0
         while True:
             if self._closed:  # close has waited long enough
@@ -298,7 +240,7 @@ class AsyncProducer(Generic[T]):
                 return
             try:
                 answer = await self._calls.send("POST", "/api/v1/push", body, stop=self._stop)
-                self._stored(batch, decoded(answer.body, _RESULTS))
+                self._stored(batch, Stored(answer.body, len(batch)))
                 return
             except Stopped:
                 continue
@@ -318,32 +260,30 @@ class AsyncProducer(Generic[T]):
                 self._failed(batch, error)
                 return
 
-    def _stored(self, batch: list[tuple[PushItem, AsyncPushed, float]], results: list[PushResult]) -> None:
+    def _stored(self, batch: list[AsyncPushed], stored: Stored) -> None:
         with self._mutex:
-            for (_, pushed, _), result in zip(batch, results, strict=True):
-                pushed._finish(result, None)
-                self.stats.duplicates += result.status == "duplicate"
+            stored.tell(batch)
+            self.stats.duplicates += stored.duplicates
             self.stats.stored += len(batch)
         self._answered(batch)
 
-    def _failed(self, batch: list[tuple[PushItem, AsyncPushed, float]], error: Exception) -> None:
+    def _failed(self, batch: list[AsyncPushed], error: Exception) -> None:
         log.error("%d buffered messages of %s were not stored: %s", len(batch), self._name, error)
         with self._mutex:
-            for _, pushed, _ in batch:
-                pushed._finish(None, error)
+            for pushed in batch:
+                pushed._failed(error)
             self.stats.failed += len(batch)
             self._error = self._error or error
         self._answered(batch)
 
-    def _answered(self, batch: list[tuple[PushItem, AsyncPushed, float]]) -> None:
+    def _answered(self, batch: list[AsyncPushed]) -> None:
         with self._mutex:
             self.stats.batches += 1
             self.stats.pending -= len(batch)
             pending = self.stats.pending
-        threshold = self._plan.backpressure.threshold
-        if pending < threshold:
+        if pending < self._room and not self._space.is_set():
             self._space.set()
-        if self._pressed and pending <= threshold // 2:
+        if self._pressed and pending <= self._threshold // 2:
             self._press(False)
 
     # Ending

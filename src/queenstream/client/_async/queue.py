@@ -211,6 +211,8 @@ class AsyncQueueBase(Generic[T]):
             ids = new_ids(len(payloads))
         elif len(ids) != len(payloads):
             raise ConfigError(f"{len(payloads)} messages and {len(ids)} transaction_ids; give one for each")
+        if len(payloads) <= MOST_ITEMS:
+            return await self._push_some(payloads, ids, trace_id) if payloads else []
         results: list[PushResult] = []
         for first in range(0, len(payloads), MOST_ITEMS):
             last = first + MOST_ITEMS
@@ -224,11 +226,12 @@ class AsyncQueueBase(Generic[T]):
     ) -> list[PushResult]:
         name = self._settings.name
         partition = self._settings.partition or "Default"
-        check = self._codec.check
+        if self._codec.checks:
+            payloads = [self._codec.check(payload) for payload in payloads]
         with telemetry.sending(name, len(payloads)) as context:
             trace = trace_id if trace_id is not None else context
             items = [
-                PushItem(name, check(payload), partition, id, trace)
+                PushItem(name, payload, partition, id, trace)
                 for payload, id in zip(payloads, ids, strict=True)
             ]
             answer = await self._calls.send("POST", "/api/v1/push", encode(PushBody(items)))

@@ -74,7 +74,7 @@ class Acknowledgement(Generic[T]):
         self._lease.done = messages
         self.ahead: Ahead | None = None
         if len(messages) <= MOST_ACKS:
-            self.ahead = Ahead(ACK_PATH, ack_body(messages, "completed"), self._answered)
+            self.ahead = Ahead(ACK_PATH, ack_body(messages, "completed", brief=True), self._answered)
 
     def _answered(self, answer: Answer) -> None:
         if answer.status == 200:

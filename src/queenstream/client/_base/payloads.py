@@ -64,6 +64,7 @@ class Codec(Generic[T]):
         self.on_invalid = on_invalid
         self._decode: Callable[[bytes], T] | None = None
         self._classes = _classes(kind)
+        self.checks = bool(self._classes)  # whether ``check`` looks at anything
         if kind is not None:
             validate = getattr(kind, "model_validate_json", None)
             try:

@@ -75,7 +75,7 @@ class Settings:
     def pop_path(self, *, batch: int, wait_seconds: float, auto_ack: bool) -> str:
         """The path of a pop with its query."""
         path, always = self._pop_target
-        query = f"?batch={batch}"
+        query = f"?batch={batch}&brief=true"
         if wait_seconds > 0:
             query += f"&wait=true&timeout={max(1, int(wait_seconds * 1000))}"
         if auto_ack:

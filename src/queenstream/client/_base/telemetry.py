@@ -8,26 +8,38 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+LOOK_SECONDS = 0.02  # whether somebody has said it by now: to look costs as much as to push a message
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _installed: bool | None = None
+_told = False  # nobody can unsay it
+_look_at = 0.0
 _trace: Any = None  # the module, once it was looked for
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 def available() -> bool:
     """Whether the package is there, and somebody has said where traces go."""
-    global _installed, _trace
+    global _installed, _trace, _told, _look_at
+    if _told or _installed is False:
+        return _told
+    now = time.monotonic()
+    if now < _look_at:
+        return False
+    _look_at = now + LOOK_SECONDS
     if _installed is None:
-        _installed = importlib.util.find_spec("opentelemetry") is not None
-        if _installed:
+        found = importlib.util.find_spec("opentelemetry") is not None
+        if found:
             from opentelemetry import trace
 
             _trace = trace
-    return _installed and not isinstance(_trace.get_tracer_provider(), _trace.ProxyTracerProvider)
+        _installed = found  # last: other threads go by it
+    _told = _installed and type(_trace.get_tracer_provider()) is not _trace.ProxyTracerProvider
+    return _told
 
 
 def _tracer() -> Any:
@@ -41,9 +53,9 @@ def sending(queue: str, count: int) -> AbstractContextManager[str | None]:
     return _sending(queue, count) if available() else _NOTHING
 
 
-def handling(queue: str, trace_ids: Sequence[str | None]) -> AbstractContextManager[None]:
+def handling(queue: str, trace_ids: Iterable[str | None]) -> AbstractContextManager[None]:
     """A span for a handler: the child of its message's push, or linked to those of several."""
-    return _handling(queue, trace_ids) if available() else _NOTHING
+    return _handling(queue, list(trace_ids)) if available() else _NOTHING
 
 
 @contextmanager

@@ -50,6 +50,7 @@ class Ack(Struct, rename="camel", gc=False, omit_defaults=True):
 class AckBody(Struct, rename="camel"):
     consumer_group: str | None
     acknowledgments: list[Ack]
+    brief: bool  # answer only with those that are refused
 
 
 class AckResult(Struct, rename="camel", gc=False):

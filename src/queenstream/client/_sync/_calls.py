@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeVar, overload
@@ -155,8 +154,13 @@ class Calls:
                     request = (
                         request_bytes(broker.address, "POST", ahead.path, ahead.body, self._token) + request
                     )
-            with contextlib.nullcontext() if stop is None else stop.around(connection):
+            if stop is not None:
+                stop.began(connection)
+            try:
                 answer = connection.exchange(request, min(left, wait + ATTEMPT_SECONDS), ahead)
+            finally:  # before others may have the connection: a stop must not hang up on them
+                if stop is not None:
+                    stop.ended(connection)
             settled = True
             if answer.status == 503:
                 self._brokers.failed(broker, time.monotonic())

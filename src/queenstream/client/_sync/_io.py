@@ -32,6 +32,9 @@ class Connection:
         self._room = memoryview(bytearray(READ_BYTES))
         self._socket: socket.socket | None = opened
         self._hung_up = False
+        self._allowed = 0.0  # how long the socket waits
+        self._poll = select.poll()  # select() takes no descriptor above 1023
+        self._poll.register(opened, select.POLLIN)
 
     @classmethod
     def connect(cls, address: Address, timeout: float) -> Connection:
@@ -52,9 +55,7 @@ class Connection:
         """Whether it can be used: no side has closed it. An idle one has nothing to read."""
         if self._socket is None or self._hung_up:
             return False
-        poll = select.poll()  # select() takes no descriptor above 1023
-        poll.register(self._socket, select.POLLIN)
-        return not poll.poll(0)
+        return not self._poll.poll(0)
 
     def exchange(self, request: bytes, timeout: float, ahead: Ahead | None = None) -> Answer:
         """Send a request and wait for its answer; it fails with ``OSError``.
@@ -65,13 +66,13 @@ class Connection:
         if opened is None or self._hung_up:
             raise ConnectionResetError("the connection was closed")
         ends = time.monotonic() + timeout
-        opened.settimeout(timeout)
+        self._allow(opened, timeout)
         opened.sendall(request)
         while True:
             left = ends - time.monotonic()
             if left <= 0:
                 raise TimeoutError("no answer in time")
-            opened.settimeout(left)
+            self._allow(opened, left)
             size = opened.recv_into(self._room)
             if not size:
                 raise ConnectionResetError("the connection was closed")
@@ -80,6 +81,12 @@ class Connection:
                     return answer
                 ahead.take(answer)
                 ahead = None
+
+    def _allow(self, opened: socket.socket, seconds: float) -> None:
+        """Let the socket wait so long, or a tenth longer: to say it anew each time is a system call."""
+        if not seconds <= self._allowed <= seconds * 1.1:
+            opened.settimeout(seconds)
+            self._allowed = seconds
 
     def hang_up(self) -> None:
         """Nothing more will be asked: the broker ends a long poll, unless its answer is on the way."""
@@ -142,18 +149,17 @@ class Stop:
         """Whether it is set, after at most that long."""
         return self._event.wait(timeout)
 
-    @contextlib.contextmanager
-    def around(self, connection: Connection) -> Iterator[None]:
-        """While a request runs that a stop may end."""
+    def began(self, connection: Connection) -> None:
+        """A request runs there that a stop may end."""
         with self._lock:
             self._connections.add(connection)
         if self.is_set():
             connection.hang_up()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._connections.discard(connection)
+
+    def ended(self, connection: Connection) -> None:
+        """It is over."""
+        with self._lock:
+            self._connections.discard(connection)
 
 
 class Crew:

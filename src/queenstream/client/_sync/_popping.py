@@ -20,16 +20,21 @@ T = TypeVar("T")
 log = logging.getLogger("queenstream.client")
 
 
-class _Popped(Struct, rename="camel"):
+class _Head(Struct, rename="camel", kw_only=True):
+    queue: str = ""
+    partition: str = ""
+    partition_id: str = ""
+    consumer_group: str = ""
+    lease_id: str | None = None
+    lease_seconds: float | None = None
+
+
+class _Popped(_Head, rename="camel"):
     messages: list[Message[Any]]
-    lease_id: str | None = None
-    lease_seconds: float | None = None
 
 
-class _RawPopped(Struct, rename="camel"):
+class _RawPopped(_Head, rename="camel"):
     messages: list[Message[Raw]]
-    lease_id: str | None = None
-    lease_seconds: float | None = None
 
 
 def pop(
@@ -55,10 +60,24 @@ def pop(
     messages: Messages[T] = Messages(popped.messages)
     for message in messages:
         message._lease = lease
+    if messages and not messages[0].partition_id:
+        _complete(messages, popped)
     if auto_ack:
         for message in messages:
             message._settled = True
     return _typed(codec, messages) if codec.typed else messages
+
+
+def _complete(messages: Messages[Any], head: _Head) -> None:
+    """Messages of one partition come without what they share; the head of the answer has it."""
+    queue, partition, partition_id = head.queue, head.partition, head.partition_id
+    group, lease_id = head.consumer_group, head.lease_id
+    for message in messages:
+        message.queue = queue
+        message.partition = partition
+        message.partition_id = partition_id
+        message.consumer_group = group
+        message.lease_id = lease_id
 
 
 def _typed(codec: Codec[T], messages: Messages[Any]) -> Messages[T]:

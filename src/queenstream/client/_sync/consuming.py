@@ -77,7 +77,7 @@ class Polling:
                 self._left -= count
             if count:
                 self._busy += 1
-        if self._left is not None:
+        if self._left is not None and not self._returned.is_set():
             self._returned.set()
 
     def done(self) -> None:
@@ -221,7 +221,7 @@ class Consumption(Generic[T]):
 
     def _handle_all(self, messages: Messages[T]) -> list[Message[T]]:
         try:
-            with telemetry.handling(messages[0].queue, [message.trace_id for message in messages]):
+            with telemetry.handling(messages[0].queue, (message.trace_id for message in messages)):
                 _io.call(self._handler, messages)
         except Exception as error:  # noqa: BLE001 - the handler's: it goes to the broker
             self._failed(messages[0], messages.unsettled, error)

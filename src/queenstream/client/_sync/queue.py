@@ -210,6 +210,8 @@ class QueueBase(Generic[T]):
             ids = new_ids(len(payloads))
         elif len(ids) != len(payloads):
             raise ConfigError(f"{len(payloads)} messages and {len(ids)} transaction_ids; give one for each")
+        if len(payloads) <= MOST_ITEMS:
+            return self._push_some(payloads, ids, trace_id) if payloads else []
         results: list[PushResult] = []
         for first in range(0, len(payloads), MOST_ITEMS):
             last = first + MOST_ITEMS
@@ -221,11 +223,12 @@ class QueueBase(Generic[T]):
     def _push_some(self, payloads: list[T], ids: Sequence[str], trace_id: str | None) -> list[PushResult]:
         name = self._settings.name
         partition = self._settings.partition or "Default"
-        check = self._codec.check
+        if self._codec.checks:
+            payloads = [self._codec.check(payload) for payload in payloads]
         with telemetry.sending(name, len(payloads)) as context:
             trace = trace_id if trace_id is not None else context
             items = [
-                PushItem(name, check(payload), partition, id, trace)
+                PushItem(name, payload, partition, id, trace)
                 for payload, id in zip(payloads, ids, strict=True)
             ]
             answer = self._calls.send("POST", "/api/v1/push", encode(PushBody(items)))
