@@ -4,9 +4,26 @@ Without this every new worker would load Arrow and our steps anew, which takes l
 ``spark.python.daemon.module`` names it.
 """
 
-from pyspark.daemon import manager
+import socket
+
+from pyspark import daemon
 
 from queenstream.spark import stages  # noqa: F401 - loaded for the workers
 
+_serve = daemon.worker
+
+
+def worker(sock: socket.socket, authenticated: bool) -> int:
+    """Serve one task.
+
+    Spark sends a task in pieces, the last of which waits until the one before it is acknowledged: at once,
+    instead of 40 ms later in every batch.
+    """
+    if hasattr(socket, "TCP_QUICKACK"):  # Linux
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+    return _serve(sock, authenticated)
+
+
 if __name__ == "__main__":
-    manager()
+    daemon.worker = worker
+    daemon.manager()

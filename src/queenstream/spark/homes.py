@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from queenstream.spark.native.frames import Clock
 
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://")
+_LAYOUTS = {True: 2, False: 1}
+"""How state is kept by plans without Python, and by the others: more by one whenever that changes."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,7 @@ def _told(
     if told is None:
         told = {"pipeline": plan.name, "generation": secrets.token_hex(8), "native": native}
         told |= {"facts": _facts(plan), "clock": None if clock is None else asdict(clock)}
+        told["layout"] = _LAYOUTS[native]
         files.write(json.dumps(told))
         return told
     _refuse_changed(plan, root, told["facts"])
@@ -178,6 +181,11 @@ def _told(
         raise CheckpointError(
             f"the checkpoint {root} is of a plan {_kind(told['native'])}, and this one is {_kind(native)}: "
             "their state is not the same; undo that, or take another checkpoint folder to begin anew"
+        )
+    if told.get("layout", 1) != _LAYOUTS[native]:
+        raise CheckpointError(
+            f"the checkpoint {root} was written by another version of queenstream, which kept its state in "
+            "another way; go on with that version, or take another checkpoint folder to begin anew"
         )
     return told
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from queenstream.spark import checkpoints
 from queenstream.spark.native import native
 from queenstream.spark.run import SparkRun
 from queenstream.testing import PipelineDriver
-from queenstream.testing.brokers import TemporaryBroker, TemporaryBrokers
+from queenstream.testing.brokers import TemporaryBroker
 from tests.conformance.pipelines.engines import multiset
 
 Row = dict[str, Any]
@@ -194,7 +194,11 @@ def test_a_run_goes_on_where_the_last_one_ended(spark: SparkSession, tmp_path: P
     renamed = counting(pages, print).key_by("page").stateful(visits, name="more").to(print)
     with pytest.raises(CheckpointError, match="is of another plan: more"):
         renamed.run(checkpoint=str(checkpoint), until="caught_up")
-    (checkpoint / "visits" / "run.json").write_text("{")
+    told = checkpoint / "visits" / "run.json"
+    told.write_text(json.dumps({**json.loads(told.read_text()), "layout": 0}))
+    with pytest.raises(CheckpointError, match="another version of queenstream"):
+        counting(pages, print).run(checkpoint=str(checkpoint), until="caught_up")
+    told.write_text("{")
     with pytest.raises(CheckpointError, match="is damaged"):
         counting(pages, print).run(checkpoint=str(checkpoint), until="caught_up")
 
@@ -224,13 +228,6 @@ def test_a_batch_that_was_computed_is_written_as_it_was(tmp_path: Path) -> None:
 
 
 # Queues
-
-
-@pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[TemporaryBroker]:
-    with TemporaryBrokers() as brokers, brokers.start() as started:
-        monkeypatch.setenv("QUEEN_PG", started.database_url)
-        yield started
 
 
 def test_from_queue_to_queue_each_message_counts_once(broker: TemporaryBroker, tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Whole plans without Python: the steps up to the one with state are a query, the rest is done by batch."""
+"""Whole plans without Python: all of a plan with one sink is a query; with several, the steps that follow the
+one with state are done by batch, for each sink.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ from queenstream.spark.metrics import Observed
 from queenstream.spark.native import joining, windowed
 from queenstream.spark.native.frames import Clock, Frame, count_name
 from queenstream.spark.native.steps import read, source_columns, through
-from queenstream.spark.native.writing import records_of, without_partition, write_directly, writes_directly
+from queenstream.spark.native.writing import (
+    few_of,
+    records_of,
+    without_partition,
+    write_directly,
+    writes_directly,
+)
 from queenstream.spark.sinks import Told
 from queenstream.spark.sources import is_fed
 
@@ -39,11 +47,14 @@ class Native:
         self._sources = sources
         self._with_state = _with_state(plan)
         self._last, self._frame = self._straight() if self._with_state is None else self._kept()
+        self._outputs = self._branches(self._frame.rows)
+        self._alone = self._plan.sinks[0].name if len(self._plan.sinks) == 1 else None
 
     @property
     def rows(self) -> DataFrame:
         """The query."""
-        return self._frame.rows
+        # To make a step's columns takes longer than to run them on a few rows: done here, it is done once.
+        return self._frame.rows if self._alone is None else self._outputs[self._alone][0]
 
     @property
     def output_mode(self) -> str:
@@ -73,8 +84,8 @@ class Native:
         """Whether each source is counted by itself: Spark tells of all that came from any."""
         return len(self._plan.sources) > 1
 
-    def outputs(self, batch: DataFrame) -> dict[str, tuple[DataFrame, Schema]]:
-        """What each sink gets of a batch of the query's rows: records with their order, and their fields."""
+    def _branches(self, batch: DataFrame) -> dict[str, tuple[DataFrame, Schema]]:
+        """What each sink gets of rows of the frame: records with their order, and their fields."""
         found: dict[str, tuple[DataFrame, Schema]] = {}
         pending: list[tuple[Node, Frame]] = [(self._last, replace(self._frame, rows=batch))]
         while pending:
@@ -91,15 +102,17 @@ class Native:
     def told(self, batch: DataFrame, batch_id: int, generation: str) -> Told:
         """Let tasks write what they can of a batch; the rest of it is for the driver to write."""
         told = Told()
-        several = len(self._plan.sinks) > 1
-        outputs = self.outputs(batch.persist() if several else batch)
+        if self._alone is None:
+            outputs = self._branches(batch.persist())
+        else:
+            outputs = {self._alone: (batch, self._outputs[self._alone][1])}
         for write in self._plan.sinks:
             rows, schema = outputs[write.name]
             if writes_directly(write, schema):
                 told.outbox[write.name] = self._pushed(write, rows, schema, batch_id, generation)
             else:
                 told.outbox[write.name] = records_of(rows, schema)
-        if several:
+        if self._alone is None:
             batch.unpersist()
         return told
 
@@ -109,9 +122,9 @@ class Native:
         """Let tasks push rows into a queue; left to the driver: a few rows, or what they cannot push."""
         assert isinstance(write.sink, Queue)
         if isinstance(self._with_state, nodes.Aggregation):
-            found = records_of(rows.limit(_FEW + 1), schema)
-            if len(found) <= _FEW:
-                return found
+            few = few_of(rows, schema, _FEW)
+            if few is not None:
+                return few
         write_directly(rows, write.sink, f"{generation} {write.name}", batch_id)
         by = write.sink.partition_by
         return [] if by is None else records_of(without_partition(rows, by), schema)
@@ -160,8 +173,7 @@ def native(plan: Plan, spark: SparkSession) -> bool:
             each.name: spark.createDataFrame([], source_columns(each, _columns(each)))
             for each in plan.sources
         }
-        found = Native(plan, sources)
-        found.outputs(found.rows)
+        Native(plan, sources)
     except NotNative:
         return False
     return True

@@ -47,8 +47,9 @@ def aggregate(node: nodes.Aggregation, frame: Frame) -> Frame:
     keys = [f"key_{number}" for number in range(len(frame.keys))] if node.keys else []
     columns = [each.column.alias(f"value_{at}") for at, each in enumerate(made.values())]
     updates = node.emit == "update"
-    order = f.max(SEQ) if updates else f.first(f.lit(0).cast("bigint"))
-    rows = frame.rows.groupBy(span, *keys).agg(*columns, order.alias(SEQ))
+    if updates:
+        columns.append(f.max(SEQ).alias(SEQ))
+    rows = frame.rows.groupBy(span, *keys).agg(*columns)
     return _result(rows, frame, made, shift, keys, due=not updates)
 
 
@@ -67,6 +68,6 @@ def _result(
     kept = frame.keys[: len(keys)]
     fields |= {each.name: Typed(f.col(name), each.type) for each, name in zip(kept, keys, strict=True)}
     fields |= {name: Typed(f.col(f"value_{at}"), each.type) for at, (name, each) in enumerate(made.items())}
-    timed = rows.withColumn(TIME, bound("end", less=1))
-    found = Frame(timed, frame.schema, kept, due=f.lit(due)).with_record(fields)
+    columns = {TIME: bound("end", less=1)} | ({SEQ: f.lit(0).cast("bigint")} if due else {})
+    found = Frame(rows.withColumns(columns), frame.schema, kept, due=f.lit(due)).with_record(fields)
     return replace(found, rows=found.rows.select(RECORD, TIME, SEQ, *keys))
