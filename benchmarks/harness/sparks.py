@@ -31,8 +31,8 @@ _FILL = """
 insert into queen.messages (partition_id, id, seq, created_at, transaction_id, payload)
 select 1 + i % 64, ((1 + i / 1000)::bigint << 16) + i % 1000, 1 + i / 64,
     timestamptz '2026-01-01' + i * interval '2 ms', md5(i::text),
-    convert_to(format('{"user":"user-%s","action":"click","value":%s.5,"n":%s,"page":"/products/%s"}',
-        i % 5000, i % 1000, i, i % 300), 'UTF8')
+    convert_to(format('{"user":"user-%s","action":"click","value":%s,"n":%s,"page":"/products/%s"}',
+        $user$, $value$, i, i % 300), 'UTF8')
 from generate_series(0, $messages$ - 1) i"""
 
 
@@ -50,13 +50,14 @@ def server() -> Iterator[postgres.Server]:
         shutil.rmtree(base, ignore_errors=True)
 
 
-def fill(url: str, messages: int) -> None:
-    """A queue ``events`` with so many messages."""
+def fill(url: str, messages: int, user: str = "i % 5000", value: str = "i % 1000 + 0.5") -> None:
+    """A queue ``events`` with so many messages; whose they are and what they say is SQL over ``i``."""
+    rows = _FILL.replace("$messages$", str(messages)).replace("$user$", user).replace("$value$", value)
     databases.query(
         url,
         "insert into queen.queues (name, ttl_seconds) values ('events', 0)",
         "insert into queen.partitions (queue_id, name) select 1, 'user-' || i from generate_series(1, 64) i",
-        _FILL.replace("$messages$", str(messages)),
+        rows,
         f"select setval('queen.batches', {messages // 1000 + 2})",
         "vacuum (freeze, analyze) queen.messages",
         "select pg_prewarm('queen.messages')" if _has_prewarm(url) else "select count(*) from queen.messages",

@@ -41,6 +41,10 @@ def output_of(
     if isinstance(node, nodes.Stateful):
         for expr in node.reads:
             inferring.type_of(expr, into, report)
+        for path in node.numbers:
+            taken = column_type(path, into, report)
+            if kind_of(taken) not in (None, values.NUMBER):
+                report(f"takes numbers of {path!r}, which is {taken}", "name a field that has some")
         return node.schema
     if isinstance(node, nodes.Lookup):
         for ours, _ in node.on:

@@ -38,6 +38,7 @@ Coordination: TypeAlias = Literal["arrival", "timestamp"]
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 
 _OURS = str(Path(__file__).parent.parent) + "/"
+_DEMO = f"{_OURS}cli"  # a user like any other
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +55,15 @@ class Place:
 
 
 def caller() -> Place:
-    """The line outside of this package that led here."""
+    """The line outside of this package, or of its demo, that led here."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
+    while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     return Place(frame.f_code.co_filename, frame.f_lineno)
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(_OURS) and not file.startswith(_DEMO)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -253,8 +258,8 @@ class Stateful(Node):
     is forgotten. With a ``grace``, a record is late once the watermark is past its time and that; without
     one, none is.
 
-    A step of ours (``.anomalies``, ``.patterns``) says in ``looks`` what it looks for, and which fields it
-    ``reads``. One that goes by ``rules`` of that name is given them when it is run.
+    A step of ours (``.anomalies``, ``.patterns``) says in ``looks`` what it looks for, what it ``reads``, and
+    of which fields it takes ``numbers``. One that goes by ``rules`` of that name gets them when it is run.
     """
 
     kind: ClassVar[str] = "stateful"
@@ -268,6 +273,7 @@ class Stateful(Node):
     keys: tuple[str, ...] = ()
     looks: tuple[tuple[str, str], ...] = ()
     reads: tuple[Expr, ...] = ()
+    numbers: tuple[str, ...] = ()
     rules: str | None = None
 
 

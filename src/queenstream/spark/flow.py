@@ -1,8 +1,10 @@
 """The rows between the stages of a query: one shape for all records, wherever in the plan they are going.
 
 A row goes to a step (``node``, and which of its inputs: ``port``), under its key there (``grp``). ``port``
-below zero is for the driver: a dead letter, a count, or the end. ``seq`` and ``sub`` are its place in the
-batch.
+below zero is for the driver: a dead letter, a count, or the end. A row for a sink is a record; ``seq`` and
+``sub`` are its place in the batch. A row for a step with state is a bundle: the records of one key that came
+out of a piece of work, each with its own place. For Spark takes a row apart value by value, in Python, and
+that costs more than most steps do.
 
 Spark's watermark is that of the column ``clock``: event time, moved by some two thousand years, because
 Spark's begins at 1970 and never runs backwards. Only rows that show how far time has come have one.
@@ -10,7 +12,8 @@ Spark's begins at 1970 and never runs backwards. Only rows that show how far tim
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -19,11 +22,12 @@ from queenstream.pipeline.records import EARLIEST
 from queenstream.spark.failures import Troubles
 from queenstream.spark.graph import Graph
 from queenstream.spark.keyed.base import FOREVER
-from queenstream.spark.records import Item, packed, packed_by_task, unpacked
+from queenstream.spark.records import Item, Placed, bundled, packed, packed_by_task, unbundled
 from queenstream.spark.steps import Passage
 
 ROW = "node STRING, port INT, grp STRING, seq LONG, sub INT, time LONG, due BOOLEAN, record BINARY"
 NAMES = ("node", "port", "grp", "seq", "sub", "time", "due", "record")
+_PORT, _RECORD = NAMES.index("port"), NAMES.index("record")
 CLOCKED = f"{ROW}, clock LONG"
 
 LETTER, COUNTS, FAILED, CLOCK = -1, -2, -3, -4
@@ -45,15 +49,21 @@ Place: TypeAlias = tuple[int, bool, int, int, int]
 SHIFT_US = -EARLIEST + 86_400_000_000 * 365  # the first year is 1971 to Spark
 _FOREVER_US = 1 << 62
 _BUCKETS = 8  # how many groups the rows for one sink are spread over
+_MOST = 1_000  # records in a bundle
 
 
 def values_of(passage: Passage, troubles: Troubles, graph: Graph) -> Iterator[tuple[Any, ...]]:
     """The rows of a piece of work, without a clock; what went wrong is told, and forgotten."""
-    for sub, each in enumerate(passage.routed):
-        item = each.item
-        group = each.group if graph[each.to].has_state else str(item.seq % _BUCKETS)
-        record = packed_by_task(item.record, item.key)
-        yield (each.to, each.port, group, item.seq, sub, item.time, item.due, record)
+    bundles: dict[tuple[str, int, str], list[Placed]] = {}
+    for sub, (to, port, group, item) in enumerate(passage.routed):
+        if graph[to].has_state:
+            bundles.setdefault((to, port, group), []).append((item, sub))
+        else:
+            record = packed_by_task(item.record, item.key)
+            yield (to, port, str(item.seq % _BUCKETS), item.seq, sub, item.time, item.due, record)
+    for (to, port, group), items in bundles.items():
+        for first in range(0, len(items), _MOST):
+            yield (to, port, group, 0, 0, None, False, bundled(items[first : first + _MOST]))
     for sub, (step, letter) in enumerate(troubles.letters):
         yield (step, LETTER, "", 0, sub, None, False, packed(letter, None))
     if troubles.counts:
@@ -79,11 +89,16 @@ def with_clock(rows: list[tuple[Any, ...]], highest: int | None) -> pa.RecordBat
     )
 
 
-def placed(row: Any) -> tuple[Place, Item]:
-    """The item of a row, and its place among those of its key: by input, what time brought first."""
-    _, port, _, seq, sub, time, due, data = row  # by position: a row's names are slow to look up
-    record, key = unpacked(data)
-    return (port, not due, time if due else 0, seq, sub), Item(record, time, key, seq, due)
+def placed(rows: Iterable[Any]) -> list[tuple[int, Item]]:
+    """The items of a key's rows, each with the input that it is for: in order, what time brought first."""
+    found: list[tuple[Place, Item]] = []
+    for row in rows:
+        port, data = row[_PORT], row[_RECORD]  # by position: a row's names are slow to look up
+        for item, sub in unbundled(data):
+            place = (port, not item.due, item.time or 0 if item.due else 0, item.seq, sub)
+            found.append((place, item))
+    found.sort(key=itemgetter(0))
+    return [(place[0], item) for place, item in found]
 
 
 def to_clock(time: int) -> int:

@@ -41,7 +41,9 @@ class Step:
     ``delay_us``: how far the watermark at its inputs is behind the query's. ``depth``: how many steps with
     state a record has passed when it comes here, this one included. ``sends``: its policy has dead letters.
     ``known``: the names of the fields of each input, where they are known. ``is_clock``: the event times
-    that it sees move the watermark. ``broker``: the URL and the token of the run's, for a step that asks it.
+    that it sees move the watermark. ``alone``: no other source moves it, and nothing holds records back on
+    their way here: after a batch the watermark is at all that came. ``broker``: the URL and the token of the
+    run's, for a step that asks it.
     """
 
     node: Node
@@ -53,6 +55,7 @@ class Step:
     known: tuple[tuple[str, ...], ...]
     late_to: tuple[str, ...] = ()
     is_clock: bool = False
+    alone: bool = False
     broker: tuple[str | None, str | None] = (None, None)
 
     @property
@@ -77,6 +80,7 @@ def graph_of(plan: Plan, told: RunOptions | None = None) -> dict[str, Step]:
     delays: dict[Node, int] = {}
     steps: dict[str, Step] = {}
     clocks = clocks_of(plan)
+    one_clock = [len(reads) for reads in clocks.values()] == [1]
     for node in plan.nodes:
         depths[node] = max((depths[each] for each in node.inputs), default=0) + node.keeps_state
         at_inputs = max((delays[each] for each in node.inputs), default=0)
@@ -91,6 +95,7 @@ def graph_of(plan: Plan, told: RunOptions | None = None) -> dict[str, Step]:
             known=tuple(_names(plan, each) for each in node.inputs),
             late_to=tuple(each.name for each in plan.consumers(node) if isinstance(each, nodes.Late)),
             is_clock=node in clocks,
+            alone=one_clock and node.keeps_state and depths[node] == 1,
             broker=broker if isinstance(node, nodes.Lookup) else (None, None),
         )
     return steps

@@ -36,7 +36,10 @@ def pack(value: Any) -> str:
 
 def unpack(text: str) -> Any:
     """The inverse."""
-    value = json.loads(text)
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError:  # NaN and the infinities are no JSON
+        value = json.loads(text)
     return _read(value) if _MARK in text else value
 
 

@@ -7,7 +7,7 @@ dataclass stays one. They are made and read by the processes of one query only.
 from __future__ import annotations
 
 import pickle
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from pyspark import cloudpickle
 
@@ -25,10 +25,13 @@ class Item(NamedTuple):
     due: bool = False
 
 
+Placed: TypeAlias = tuple[Item, int]
+"""An item, and its number among those of a piece of work."""
+
+
 def packed(record: Any, key: Any) -> bytes:
     """A record and its key as bytes."""
-    data: bytes = cloudpickle.dumps((record, key))  # type: ignore[no-untyped-call]
-    return data
+    return _for_all((record, key))
 
 
 def packed_by_task(record: Any, key: Any) -> bytes:
@@ -36,10 +39,29 @@ def packed_by_task(record: Any, key: Any) -> bytes:
 
     Not for the driver: the classes of its script are there by name, and nowhere else.
     """
+    return _for_tasks((record, key))
+
+
+def bundled(items: list[Placed]) -> bytes:
+    """Several items of one key as bytes, each with its place among what its piece of work gave."""
+    return _for_tasks([(*item, sub) for item, sub in items])
+
+
+def unbundled(data: bytes) -> list[Placed]:
+    """The inverse."""
+    return [(Item(*fields), sub) for *fields, sub in pickle.loads(data)]  # noqa: S301 - of this query's own making
+
+
+def _for_all(value: Any) -> bytes:
+    data: bytes = cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
+    return data
+
+
+def _for_tasks(value: Any) -> bytes:
     try:
-        return pickle.dumps((record, key), pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     except Exception:  # noqa: BLE001 - a class of the user's script, which came here as it is
-        return packed(record, key)
+        return _for_all(value)
 
 
 def unpacked(data: bytes) -> tuple[Any, Any]:

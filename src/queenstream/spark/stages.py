@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from operator import itemgetter
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -32,6 +31,7 @@ from queenstream.spark.records import Item
 from queenstream.spark.sources import Decoder
 from queenstream.spark.steps import Passage, Router
 
+_TOGETHER = 30_000  # records that an entry brings together by key before it gives them on
 _STATE = StructType([StructField("text", StringType())])
 _Out = Row(*flow.NAMES)
 
@@ -50,17 +50,23 @@ class Entry:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         troubles = Troubles(self._pipeline)
         router = Router(self._graph, troubles)
+        passage = Passage()
         for batch in batches:
             try:
-                passage = self._through(batch, router, troubles)
+                self._through(batch, router, troubles, passage)
             except Ended as ended:
                 yield flow.with_clock([flow.failure(str(ended))], None)
                 return
-            yield flow.with_clock(list(flow.values_of(passage, troubles, self._graph)), passage.highest)
+            if len(passage.routed) >= _TOGETHER:
+                yield self._rows(passage, troubles)
+                passage = Passage()
+        yield self._rows(passage, troubles)
 
-    def _through(self, batch: pa.RecordBatch, router: Router, troubles: Troubles) -> Passage:
+    def _rows(self, passage: Passage, troubles: Troubles) -> pa.RecordBatch:
+        return flow.with_clock(list(flow.values_of(passage, troubles, self._graph)), passage.highest)
+
+    def _through(self, batch: pa.RecordBatch, router: Router, troubles: Troubles, passage: Passage) -> None:
         decoded = self._decoder.decode(batch)
-        passage = Passage()
         troubles.count(self._read, "taken", len(decoded.items))
         for record, error in decoded.failures:
             router.guard(self._read).give_up(record, error, Along())
@@ -69,7 +75,6 @@ class Entry:
         router.after(self._read, decoded.items, passage)
         if decoded.ended:
             passage.highest = FOREVER
-        return passage
 
 
 class ReplayEntry(Entry):
@@ -79,7 +84,7 @@ class ReplayEntry(Entry):
         super().__init__(graph, pipeline, read, decoder)
         self._doors = doors
 
-    def _through(self, batch: pa.RecordBatch, router: Router, troubles: Troubles) -> Passage:
+    def _through(self, batch: pa.RecordBatch, router: Router, troubles: Troubles, passage: Passage) -> None:
         decoded = self._decoder.decode(batch)
         troubles.count(self._read, "taken", len(decoded.items))
         for record, error in decoded.failures:
@@ -99,9 +104,7 @@ class ReplayEntry(Entry):
             else:
                 entering = Item(entrant.record, went.time, went.key, item.seq)
                 entrants.setdefault(Way(entrant.step, went.port), []).append(entering)
-        passage = Passage()
         router.enter(entrants, passage)
-        return passage
 
 
 class Stage(StatefulProcessor):
@@ -126,11 +129,9 @@ class Stage(StatefulProcessor):
         # Without a group it is for the driver: the dead letter of a record that had no key.
         if step is None or not key[1] or not step.has_state or step.depth != self._depth:
             for row in rows:
-                yield _Out(*(row[name] for name in flow.NAMES))
+                yield _Out(*row)
             return
-        arrived = sorted(map(flow.placed, rows), key=itemgetter(0))
-        items = [(place[0], item) for place, item in arrived]
-        yield from self._give(step, items, timerValues, fired=False)
+        yield from self._give(step, flow.placed(rows), timerValues, fired=False)
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -153,9 +154,10 @@ class Stage(StatefulProcessor):
             if state is not None:
                 # A timer that fired is Spark's to delete.
                 before = None if fired else state["timer"]
-                watermark = flow.from_watermark(at.getCurrentWatermarkInMs())
+                reached_ms = at.getCurrentWatermarkInMs()
+                watermark = flow.from_watermark(reached_ms)
                 self._work(step, state, items, watermark, passage)
-                self._save(step, state, before, ended=watermark == FOREVER)
+                self._save(step, state, before, reached_ms, ended=watermark == FOREVER)
         except Ended as ended:
             yield _Out(*flow.failure(str(ended)))
             return
@@ -206,12 +208,17 @@ class Stage(StatefulProcessor):
                     keyed.take(held, [item], turn)
         guard.serves = ((), 0)
 
-    def _save(self, step: Step, state: dict[str, Any], before: int | None, *, ended: bool) -> None:
+    def _save(
+        self, step: Step, state: dict[str, Any], before: int | None, reached_ms: int, *, ended: bool
+    ) -> None:
         """Keep what there is to keep, and be called when some of it is due; ``before``: the timer so far."""
         keyed = self._keyed(step)
         empty = keyed.is_empty(state["held"])
         due = None if empty or ended else keyed.due(state["held"])
-        timer = state["timer"] = None if due is None else flow.to_timer(due + step.delay_us)
+        timer = None if due is None else flow.to_timer(due + step.delay_us)
+        if timer is not None and before is not None and reached_ms < before <= timer:
+            timer = before  # to be called too early once costs less than to move it with each batch
+        state["timer"] = timer
         if timer != before:
             if before is not None:
                 self._handle.deleteTimer(before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from queenstream.pipeline.builder import Pipeline
@@ -13,7 +14,7 @@ from tests.conformance.pipelines.engines import Ends, Row, at
 BOOK = Casebook()
 
 
-def reading(sensor: str, second: int, value: Any) -> Row:
+def reading(sensor: str, second: float, value: Any) -> Row:
     return {"sensor": sensor, "at": second * 1_000, "value": value}
 
 
@@ -88,6 +89,32 @@ def a_number_unlike_those_before_it_is_an_anomaly_of_its_key(ends: Ends) -> Pipe
 def out_of_order_inside_the_grace_it_is_the_same_anomaly(ends: Ends) -> Pipeline[Any]:
     source = Pipeline("p").source(ends.source("in"), name="in").event_time("at")
     found = source.anomalies("value", by="sensor", window="1m", threshold=4, min_samples=4, grace="3s")
+    return found.late(ends.sink("late")).to(ends.sink("out"))
+
+
+@BOOK.case(
+    batches_of(
+        [reading("a", second, 1 + 2 * (second % 2)) for second in range(1, 5)],
+        [reading("a", 5, 20), reading("a", 5.0007, 2)],
+        [reading("a", 5.0004, 1_000)],
+    ),
+    {
+        "out": [SPIKE],
+        "late": [
+            {
+                "record": reading("a", 5.0004, 1_000),
+                "event_time": at(5_000) + timedelta(microseconds=400),
+                "lateness_ms": 0,
+                "step": "anomalies:value",
+                "window_start": None,
+                "window_end": None,
+            }
+        ],
+    },
+)
+def a_part_of_a_millisecond_is_late_too(ends: Ends) -> Pipeline[Any]:
+    source = Pipeline("p").source(ends.source("in"), name="in").event_time("at")
+    found = source.anomalies("value", by="sensor", window="1m", threshold=4, min_samples=4)
     return found.late(ends.sink("late")).to(ends.sink("out"))
 
 

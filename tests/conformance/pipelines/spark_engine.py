@@ -9,12 +9,10 @@ from queenstream.pipeline.endpoints import Function, Memory, Sink, Source
 from queenstream.pipeline.nodes import Read
 from queenstream.pipeline.running import RunOptions
 from queenstream.schemas import Definition
-from queenstream.spark import session
 from queenstream.spark.compile import check
 from queenstream.spark.run import SparkRun
 from tests.conformance.pipelines.engines import Batches, Build, Idle, Outcome, Row
-
-CONF = {"spark.sql.shuffle.partitions": "2", "spark.python.daemon.module": "queenstream.spark.daemon"}
+from tests.sparks import local_session
 
 
 class Collected:
@@ -43,7 +41,7 @@ class SparkEngine:
 
 def finished(build: Build, batches: Batches, *, end: bool) -> tuple[SparkRun, Outcome]:
     """A run that is over, to be asked about it, and what its sinks hold."""
-    session("conformance", "local[2]", conf=CONF)
+    local_session()
     ends = Collected()
     plan = build(ends).plan()
     check(plan)

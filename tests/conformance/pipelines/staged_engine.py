@@ -6,6 +6,7 @@ keeps state and timers, and moves the watermark between batches; here that is do
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ class Handle:
     """State and timers by key, as Spark keeps them for a task."""
 
     def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
         self.key: Key = ("", "")
         self.watermark = 0
         self.values: dict[Key, tuple[Any, ...]] = {}
@@ -43,19 +45,23 @@ class Handle:
         return self
 
     def get(self) -> tuple[Any, ...] | None:
+        self.asked["get"] += 1
         return self.values.get(self.key)
 
     def update(self, value: tuple[Any, ...]) -> None:
+        self.asked["update"] += 1
         self.values[self.key] = value
 
     def clear(self) -> None:
         self.values.pop(self.key, None)
 
     def registerTimer(self, at: int) -> None:
+        self.asked["registerTimer"] += 1
         assert at > self.watermark, "Spark refuses a timer in the past"
         self.timers.setdefault(self.key, set()).add(at)
 
     def deleteTimer(self, at: int) -> None:
+        self.asked["deleteTimer"] += 1
         self.timers[self.key].remove(at)
 
 
@@ -81,6 +87,11 @@ class Query:
         for stage, handle in self._stages:
             stage.init(handle)  # type: ignore[arg-type]
         self.watermark = 0
+
+    @property
+    def handles(self) -> list[Handle]:
+        """What the stages keep, and how often each has asked for it."""
+        return [handle for _, handle in self._stages]
 
     def batch(self, decoded: dict[str, Decoded]) -> dict[str, list[Any]]:
         """What the sinks get of a batch."""

@@ -10,23 +10,17 @@ from pyspark.sql import SparkSession
 
 from queenstream import aggregates, windows
 from queenstream.pipeline.builder import Pipeline
-from queenstream.spark import session
 from queenstream.spark.native import native
 from queenstream.spark.run import SparkRun
 from tests.conformance.pipelines import oracle
 from tests.conformance.pipelines.engines import Build, Ends, LocalEngine, Row, multiset
-from tests.conformance.pipelines.spark_engine import CONF, Collected, finished
+from tests.conformance.pipelines.spark_engine import Collected, finished
 from tests.conformance.pipelines.test_oracle import ms
 
 pytestmark = pytest.mark.timeout(600)
 EVENTS = "id string, user string, at bigint, value bigint"
 PYTHON = ("Python", "InArrow", "InPandas", "BatchEval", "TransformWithState")
 STEP = 5_000
-
-
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    return session("conformance", "local[2]", conf=CONF)
 
 
 def log(seed: int, side: str = "", users: str = "abcdef", batches: int = 5) -> list[list[Row]]:

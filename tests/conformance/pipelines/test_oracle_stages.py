@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from queenstream import windows
 from queenstream.pipeline.builder import Pipeline
 from tests.conformance.pipelines import oracle, test_oracle
-from tests.conformance.pipelines.engines import Ends, Row, multiset
+from tests.conformance.pipelines.engines import Ends, Row
 from tests.conformance.pipelines.staged_engine import StagedEngine
-from tests.conformance.pipelines.test_cases import CASES, without
 from tests.conformance.pipelines.test_oracle import (
     LONG,
     check,
@@ -29,21 +28,11 @@ from tests.conformance.pipelines.test_oracle import (
 )
 
 ENGINE = StagedEngine()
-IDLE = "a_source_that_is_idle_holds_nobody_back"
 thorough = settings(
     max_examples=1_000 if LONG else 40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-
-
-@pytest.mark.parametrize("name", [name for name in CASES if name != IDLE])
-def test_case(name: str) -> None:
-    case = CASES[name]
-    outcome = ENGINE.run(case.build, case.batches, end=case.end)
-    for sink, expected in case.expected.items():
-        found = without(outcome.sinks[sink], case.ignoring)
-        assert multiset(found) == multiset(without(expected, case.ignoring)), sink
 
 
 @pytest.mark.parametrize("emit", ["final", "update"])

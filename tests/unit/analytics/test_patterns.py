@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queenstream.pipeline.analytics.matching import RUNS, Match, Matcher
-from queenstream.pipeline.analytics.patterns import expressions, parse, thresholds
+from queenstream.pipeline.analytics.patterns import expressions, numbers, parse, thresholds
 from queenstream.pipeline.literals import ExpressionError
 
 SECOND = 1_000_000
@@ -254,6 +254,7 @@ def test_hostile_depth() -> None:
 
 
 def test_what_it_reads() -> None:
-    pattern = parse("(COUNT(*) > 1 IN 1s WHERE a.b = 1) OR NOT MAX(`c d`) < 2 IN 1s")
-    assert [str(each) for each in expressions(pattern)] == ["a.b = 1", "`c d`"]
+    pattern = parse("(COUNT(x) > 1 IN 1s WHERE a.b = 1) OR NOT MAX(`c d`) < 2 IN 1s")
+    assert [str(each) for each in expressions(pattern)] == ["x", "a.b = 1"]
+    assert numbers(pattern) == ["c d"]
     assert [each.aggregate for each in thresholds(pattern)] == ["count", "max"]

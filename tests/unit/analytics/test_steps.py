@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -72,6 +73,17 @@ def test_what_is_no_number_is_counted_or_a_dead_letter() -> None:
     assert len(driver.rows()) == 1
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, True, "20", None, [1.0], 10**400], ids=type)
+def test_what_is_no_number_is_counted_and_left_out(value: Any) -> None:
+    odd = readings().anomalies("value", by="sensor", window="1m")
+    much = readings().patterns(much="SUM(value) > 99 IN 1m", by="sensor")
+    for found in (odd, much):
+        driver = PipelineDriver(found.to(Queue("out")))
+        driver.send(*usual(20), {"sensor": "a", "at": 20_500, "value": value}, spike(21))
+        assert len(driver.rows()) == 1, "the others count as if it had not come"
+        assert driver.stats().failed == 1
+
+
 def test_a_key_that_is_quiet_is_forgotten() -> None:
     driver = PipelineDriver(readings().anomalies("value", by="sensor", window="1m").to(Queue("out")))
     driver.send(*usual(30))
@@ -137,6 +149,13 @@ def test_fields_are_checked_against_the_schema() -> None:
         readings(READING).anomalies("valeu", by="sensor", window="1m").to(Queue("out")).plan()
     with pytest.raises(PipelineError, match="colour"):
         readings(READING).patterns(p="COUNT(*) > 1 IN 1s WHERE colour = 'red'").to(Queue("out")).plan()
+    with pytest.raises(PipelineError, match="compares text with a number in `sensor > 5`"):
+        readings(READING).patterns(p="COUNT(*) > 1 IN 1s WHERE sensor > 5").to(Queue("out")).plan()
+    with pytest.raises(PipelineError, match="takes numbers of 'sensor', which is string"):
+        readings(READING).anomalies("sensor", window="1m").to(Queue("out")).plan()
+    with pytest.raises(PipelineError, match="takes numbers of 'sensor', which is string"):
+        readings(READING).patterns(p="MAX(sensor) > 1 IN 1s").to(Queue("out")).plan()
+    readings(READING).patterns(p="COUNT(sensor) > 1 IN 1s").to(Queue("out")).plan()
 
 
 def test_there_must_be_an_event_time() -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import repeat
+from operator import itemgetter
 from typing import Any
 
 from queenstream.batches import Batch
 from queenstream.local.due import Due
 from queenstream.local.failures import Surroundings
-from queenstream.local.operators.base import FOREVER, Changes, Keeper
+from queenstream.local.operators.base import FOREVER, Changes, Keeper, chosen
 from queenstream.pipeline import nodes
-from queenstream.pipeline.failing import Along
+from queenstream.pipeline.failing import GONE, Along
 from queenstream.pipeline.keys import entry_name
 from queenstream.pipeline.records import copied
-from queenstream.pipeline.state import State
+from queenstream.pipeline.state import Entry, Gatherer, State
 from queenstream.windows import length_us
 
 _USUAL_US = 60_000_000  # how far ahead a timer is set, if nothing else is known
@@ -48,9 +49,14 @@ class StatefulOperator(Keeper[nodes.Stateful]):
         self._kept: dict[Any, Kept] = {}
         self._due: Due[tuple[Any, str | None]] = Due(self._ttl or _USUAL_US)
         self._changed: set[Any] = set()
+        function: Any = node.function
+        self._gatherer: Gatherer | None = function if isinstance(function, Gatherer) else None
 
     async def process(self, inputs: Sequence[Batch]) -> Batch:
         [batch] = inputs
+        if self._gatherer is not None and batch.times is not None:
+            await self._gather(batch, batch.times, self._gatherer)
+            return Batch([], [], [])
         out = Batch([], None if batch.times is None else [], [])
         function, attempt = self.node.function, self._attempt
         records = map(copied, batch.records) if self._shared else batch.records
@@ -67,6 +73,33 @@ class StatefulOperator(Keeper[nodes.Stateful]):
             if made:
                 _give(out, made, key, time)
         return out
+
+    async def _gather(self, batch: Batch, times: list[int], function: Gatherer) -> None:
+        """Take the records of each key together."""
+        grace = self._grace
+        if grace is not None and times and self._is_late(min(times), grace):
+            flags = [not self._is_late(time, grace) for time in times]
+            for record, time, flag in zip(batch.records, times, flags, strict=True):
+                if not flag:
+                    self.too_late(record, time)
+            batch = chosen(batch, flags)
+            times = batch.times or []
+        if self._shared:
+            batch = Batch([copied(record) for record in batch.records], times, batch.keys)
+        found = await self.each_pure(batch, function.prepared)
+        groups: dict[Any, list[Entry]] = {}
+        for key, time, each in zip(batch.keys or repeat(None, len(times)), times, found, strict=True):
+            if each is not GONE:
+                groups.setdefault(key, []).append([time, each])
+        gather = _gathering(function)
+        for key, entries in groups.items():
+            kept = self._kept.get(key)
+            last = max(map(itemgetter(0), entries))
+            if kept is None or not self._is_over(kept, last):
+                self._attempt(gather, key, entries, last)
+            else:  # some may come before its end, and some after it
+                for entry in entries:
+                    self._attempt(gather, key, [entry], entry[0])
 
     def _is_late(self, time: int, grace: int) -> bool:
         return self.watermark is not None and self.watermark > time + grace
@@ -197,6 +230,11 @@ class StatefulOperator(Keeper[nodes.Stateful]):
         for timer, at in timers.items():
             self._due.add(at, (key, timer))
         self._watch(key, kept)
+
+
+def _gathering(function: Gatherer) -> Callable[..., None]:
+    """As a function of a step."""
+    return lambda _, entries, state: function.gather(entries, state)
 
 
 def _give(out: Batch, made: list[Any], key: Any, time: int | None) -> None:

@@ -12,13 +12,13 @@ from queenstream.errors import ConfigError
 from queenstream.pipeline import nodes
 from queenstream.pipeline.analytics.detectors import Algorithm, Detector
 from queenstream.pipeline.analytics.matching import EVENTS
-from queenstream.pipeline.analytics.patterns import expressions, parse
+from queenstream.pipeline.analytics.patterns import expressions, numbers, parse
 from queenstream.pipeline.analytics.patterns import length_us as pattern_us
 from queenstream.pipeline.analytics.ruled import Ruled
 from queenstream.pipeline.analytics.rules import Kind
 from queenstream.pipeline.analytics.several import Several
 from queenstream.pipeline.analytics.steps import Anomalies, Look, Ordered
-from queenstream.pipeline.expressions import Column, Expr
+from queenstream.pipeline.expressions import Expr
 from queenstream.pipeline.nodes import Node, Place
 from queenstream.pipeline.policies import ErrorPolicy
 from queenstream.schemas import Schema
@@ -63,7 +63,7 @@ def anomalies(
         "threshold": f"{detector.threshold:g}",
         "min_samples": str(min_samples),
     }
-    return _node(step, look, told, ANOMALY, lasts_us=detector.lasts_us, reads=(Column(field),))
+    return _node(step, look, told, ANOMALY, lasts_us=detector.lasts_us, numbers=(field,))
 
 
 def patterns(step: Told, *, texts: Mapping[str, str], event: str, events: int) -> nodes.Stateful:
@@ -73,9 +73,11 @@ def patterns(step: Told, *, texts: Mapping[str, str], event: str, events: int) -
     _check_events(events)
     parsed = [parse(text, event) for text in texts.values()]
     reads = tuple(expr for pattern in parsed for expr in expressions(pattern))
+    taken = tuple(field for pattern in parsed for field in numbers(pattern))
     look = Several.of_patterns(texts, event=event, events=events)
     told = {name: " ".join(text.split()) for name, text in texts.items()}
-    return _node(step, look, told, MATCH, lasts_us=max(map(pattern_us, parsed)), reads=reads)
+    lasts_us = max(map(pattern_us, parsed))
+    return _node(step, look, told, MATCH, lasts_us=lasts_us, reads=reads, numbers=taken)
 
 
 def ruled(
@@ -104,6 +106,7 @@ def _node(
     *,
     lasts_us: int | None = None,
     reads: tuple[Expr, ...] = (),
+    numbers: tuple[str, ...] = (),
     rules: str | None = None,
 ) -> nodes.Stateful:
     ordered = Ordered(look, length_us(step.grace))
@@ -121,6 +124,7 @@ def _node(
         schema=schema,
         looks=tuple({**told, **late}.items()),
         reads=reads,
+        numbers=numbers,
         rules=rules,
         name=step.name,
         on_error=step.policy,

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from queenstream import paths
 from queenstream.pipeline.analytics.patterns import Condition, Pattern, Sequence, Threshold, parse
 from queenstream.pipeline.analytics.patterns import thresholds as thresholds_of
-from queenstream.pipeline.analytics.rolling import TOTALS, Held, Totals
+from queenstream.pipeline.analytics.rolling import TOTALS, Held, Total
 from queenstream.pipeline.records import short
 
 __all__ = ["Match", "Matcher", "parse"]
@@ -28,6 +28,7 @@ EVENTS = 10
 RUNS = 100
 """How many beginnings of a sequence one key may have waiting; then the oldest gives way."""
 
+_INFINITE = float("inf")
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
@@ -104,16 +105,20 @@ class _Conditions:
 
     def __init__(self, name: str, pattern: Condition, events: int) -> None:
         self._name = name
-        self._pattern = pattern
         self._events = events
         self._thresholds = thresholds_of(pattern)
-        self._readers = [
-            None if each.field is None else paths.getter(each.field) for each in self._thresholds
+        self._holds = _compiled(pattern, iter(range(len(self._thresholds))))
+        self._parts = [
+            (
+                each,
+                None if each.field is None else paths.getter(each.field),
+                None if each.where is None else each.where.compile(),
+            )
+            for each in self._thresholds
         ]
-        self._fits = [None if each.where is None else each.where.compile() for each in self._thresholds]
         self._of_numbers = [
             (each, read, fits)
-            for each, read, fits in zip(self._thresholds, self._readers, self._fits, strict=True)
+            for each, read, fits in self._parts
             if read is not None and each.aggregate != "count"
         ]
         self._only_grows = pattern.only_grows
@@ -138,8 +143,7 @@ class _Conditions:
     def see(self, held: Held, at: int, record: Any) -> list[Match]:
         found = self._leave(held, at)
         taken = False
-        rows = zip(self._thresholds, held["spans"], self._readers, self._fits, strict=True)
-        for each, span, read, fits in rows:
+        for (each, read, fits), span in zip(self._parts, held["spans"], strict=True):
             if fits is not None and fits(record) is not True:
                 continue
             value = 1.0 if read is None else _counted(each, read(record))
@@ -184,7 +188,7 @@ class _Conditions:
 
     def _judged(self, held: Held, at: int) -> list[Match]:
         totals = [TOTALS.total(span) for span in held["spans"]]
-        if not self._holds(self._pattern, iter(totals)):
+        if not self._holds(totals):
             held["ready"] = True
             return []
         if not held["ready"]:
@@ -196,18 +200,24 @@ class _Conditions:
         return [Match(self._name, min(oldest, default=at), at, value, shown)]
 
     def _is_true(self, held: Held) -> bool:
-        return self._holds(self._pattern, iter([TOTALS.total(span) for span in held["spans"]]))
+        return self._holds([TOTALS.total(span) for span in held["spans"]])
 
-    def _holds(self, condition: Condition, totals: Any) -> bool:
-        """Whether it is true; ``totals`` of its thresholds, from left to right."""
-        if isinstance(condition, Threshold):
-            value = _value(condition, next(totals))
-            return value is not None and _COMPARE[condition.comparison](value, condition.number)
-        # All of them, so that each takes its own.
-        flags = [self._holds(part, totals) for part in condition.parts]
-        if condition.word == "not":
-            return not flags[0]
-        return all(flags) if condition.word == "and" else any(flags)
+
+def _compiled(condition: Condition, places: Iterator[int]) -> Callable[[list[Total]], bool]:
+    """Whether a condition is true, by the totals of its thresholds; ``places``: of these, left to right."""
+    if isinstance(condition, Threshold):
+        place, compare, number = next(places), _COMPARE[condition.comparison], condition.number
+
+        def reached(totals: list[Total]) -> bool:
+            value = _value(condition, totals[place])
+            return value is not None and compare(value, number)
+
+        return reached
+    parts = [_compiled(part, places) for part in condition.parts]
+    if condition.word == "not":
+        return lambda totals: not parts[0](totals)
+    together = all if condition.word == "and" else any
+    return lambda totals: together(part(totals) for part in parts)
 
 
 def _counted(threshold: Threshold, value: Any) -> float | None:
@@ -217,7 +227,7 @@ def _counted(threshold: Threshold, value: Any) -> float | None:
     return number_of(value)
 
 
-def _value(threshold: Threshold, totals: Totals) -> float | None:
+def _value(threshold: Threshold, totals: Total) -> float | None:
     """What the aggregate came to; the average, least and greatest of nothing are nothing."""
     number, total, low, high = totals
     if threshold.aggregate == "count":
@@ -296,10 +306,12 @@ class _Sequences:
 
 def number_of(value: Any) -> float | None:
     """A finite number, or None: everything else is passed over."""
+    if type(value) is float:
+        return value if abs(value) < _INFINITE else None
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
     try:
         found = float(value)
     except OverflowError:
         return None
-    return found if abs(found) < float("inf") else None
+    return found if abs(found) < _INFINITE else None

@@ -127,14 +127,21 @@ def length_us(pattern: Pattern) -> int:
 
 
 def expressions(pattern: Pattern) -> list[Expr]:
-    """All that it reads of a record."""
+    """All that it reads of a record, but for its numbers."""
     if isinstance(pattern, Sequence):
         return [step.where for step in pattern.steps]
     found: list[Expr] = []
     for each in thresholds(pattern):
-        found += [] if each.field is None else [Column(each.field)]
+        found += [Column(each.field)] if each.field is not None and each.aggregate == "count" else []
         found += [] if each.where is None else [each.where]
     return found
+
+
+def numbers(pattern: Pattern) -> list[str]:
+    """The fields that it takes numbers of; a COUNT takes whatever is there."""
+    if isinstance(pattern, Sequence):
+        return []
+    return [each.field for each in thresholds(pattern) if each.field and each.aggregate != "count"]
 
 
 def _is_sequence(tokens: Tokens) -> bool:

@@ -11,44 +11,49 @@ The state (``Held``) is made of lists and numbers only: a checkpoint keeps it as
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 Held: TypeAlias = dict[str, Any]
 """What is kept of one key: plain values."""
 
-S = TypeVar("S", bound=tuple[float, ...])
-
-Moments: TypeAlias = tuple[float, float, float]
-"""How many, their mean, and the sum of their squared distances from it."""
-
-Totals: TypeAlias = tuple[float, float, float, float]
-"""How many, their sum, the least and the greatest; of none, the last two mean nothing."""
+Total: TypeAlias = list[float]
+"""What values come to, in several numbers; the first says how many there are."""
 
 
-class Rolling(Generic[S]):
-    """What values of a span come to. ``of`` one value, and ``merged`` of two parts, the older one first."""
+class Rolling:
+    """What values of a span come to, in ``size`` numbers.
 
-    def __init__(self, nothing: S, of: Callable[[float], S], merged: Callable[[S, S], S]) -> None:
-        self._nothing = nothing
-        self._of = of
+    ``added``: with one value more. ``merged``: of two parts together. Both give new lists.
+    """
+
+    def __init__(
+        self, size: int, added: Callable[[Total, float], Total], merged: Callable[[Total, Total], Total]
+    ) -> None:
+        self._size = size
+        self._added = added
         self._merged = merged
 
     def begin(self) -> Held:
         """No values yet."""
-        return {"front": [], "back": [], "sum": list(self._nothing)}
+        return {"front": [], "back": [], "sum": self._nothing()}
 
     def add(self, held: Held, at: int, value: float) -> None:
         """A value; they come in the order of time."""
         held["back"].append([at, value])
-        held["sum"] = list(self._merged(held["sum"], self._of(value)))
+        held["sum"] = self._added(held["sum"], value)
 
     def expire(self, held: Held, until: int) -> None:
         """Values at ``until`` or before are gone."""
         front, back = held["front"], held["back"]
+        if front:
+            if front[-1][0] > until:  # and so are all that came after it
+                return
+        elif not back or back[0][0] > until:
+            return
         if back and back[-1][0] <= until:
             front.clear()
             back.clear()
-            held["sum"] = list(self._nothing)
+            held["sum"] = self._nothing()
             return
         while front and front[-1][0] <= until:
             front.pop()
@@ -58,18 +63,21 @@ class Rolling(Generic[S]):
                 front.pop()
 
     def _turn(self, held: Held) -> None:
-        front, back = held["front"], held["back"]
-        total = self._nothing
+        front, back, added = held["front"], held["back"], self._added
+        total = self._nothing()
         for at, value in reversed(back):
-            total = self._merged(self._of(value), total)
+            total = added(total, value)
             front.append([at, *total])
         back.clear()
-        held["sum"] = list(self._nothing)
+        held["sum"] = self._nothing()
 
-    def total(self, held: Held) -> S:
+    def _nothing(self) -> Total:
+        return [0.0] * self._size
+
+    def total(self, held: Held) -> Total:
         """What the values come to."""
         front = held["front"]
-        after: S = held["sum"]
+        after: Total = held["sum"]
         if not front:
             return after
         _, *before = front[-1]
@@ -82,29 +90,44 @@ class Rolling(Generic[S]):
         return int(held["back"][0][0]) if held["back"] else None
 
 
-def _merged_moments(left: Moments, right: Moments) -> Moments:
+def _added_moment(total: Total, value: float) -> Total:
+    n, mean, square = total
+    more = n + 1.0
+    apart = value - mean
+    return [more, mean + apart / more, square + apart * apart * (n / more)]
+
+
+def _merged_moments(left: Total, right: Total) -> Total:
     n, mean, square = left
     m, other, more = right
     if not n:
-        return m, other, more
+        return right
     if not m:
-        return n, mean, square
+        return left
     both = n + m
     apart = other - mean
-    return both, mean + apart * (m / both), square + more + apart * apart * (n * m / both)
+    return [both, mean + apart * (m / both), square + more + apart * apart * (n * m / both)]
 
 
-def _merged_totals(left: Totals, right: Totals) -> Totals:
+def _added_total(total: Total, value: float) -> Total:
+    n, so_far, low, high = total
+    if not n:
+        return [1.0, value, value, value]
+    return [n + 1.0, so_far + value, value if value < low else low, value if value > high else high]
+
+
+def _merged_totals(left: Total, right: Total) -> Total:
     n, total, low, high = left
     m, more, lower, higher = right
     if not n:
-        return m, more, lower, higher
+        return right
     if not m:
-        return n, total, low, high
-    return n + m, total + more, min(low, lower), max(high, higher)
+        return left
+    return [n + m, total + more, min(low, lower), max(high, higher)]
 
 
-MOMENTS: Rolling[Moments] = Rolling((0.0, 0.0, 0.0), lambda value: (1.0, value, 0.0), _merged_moments)
-TOTALS: Rolling[Totals] = Rolling(
-    (0.0, 0.0, 0.0, 0.0), lambda value: (1.0, value, value, value), _merged_totals
-)
+MOMENTS = Rolling(3, _added_moment, _merged_moments)
+"""How many, their mean, and the sum of their squared distances from it."""
+
+TOTALS = Rolling(4, _added_total, _merged_totals)
+"""How many, their sum, the least and the greatest; of none, the last two mean nothing."""

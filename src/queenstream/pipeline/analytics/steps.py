@@ -16,7 +16,7 @@ from queenstream.pipeline.analytics.detectors import Detector
 from queenstream.pipeline.analytics.matching import number_of
 from queenstream.pipeline.analytics.rolling import Held
 from queenstream.pipeline.records import moment, short
-from queenstream.pipeline.state import State
+from queenstream.pipeline.state import Entry, State
 
 _WAITING, _LOOKED, _LAST = "waiting", "looked", "last"
 _DUE = "due"
@@ -59,21 +59,21 @@ class Ordered:
 
     def __call__(self, key: Any, record: Any, state: State) -> None:  # noqa: ARG002 - as such functions are
         """A record comes: it waits for its turn."""
-        self.gather([(state.time_us, self.look.taken(record))], state)
+        self.gather([[state.time_us, self.look.taken(record)]], state)
 
     def prepared(self, record: Any) -> Any:
         """What is kept of a record; raises for one that cannot be looked at."""
         return self.look.taken(record)
 
-    def gather(self, entries: Iterable[tuple[int, Any]], state: State) -> None:
+    def gather(self, entries: Iterable[Entry], state: State) -> None:
         """Records come, each with its time and what is kept of it: they wait for their turn."""
         waiting = state.get(_WAITING) or []
         first = waiting[0][0] if waiting else None
-        for at, taken in entries:
-            if waiting and at < waiting[-1][0]:
-                insort(waiting, [at, taken], key=_time)
+        for entry in entries:
+            if waiting and entry[0] < waiting[-1][0]:
+                insort(waiting, entry, key=_time)
             else:
-                waiting.append([at, taken])
+                waiting.append(entry)
         if first is None or waiting[0][0] < first:
             state.set_timer_us(_DUE, waiting[0][0] + self.grace_us)
         state.set(_WAITING, waiting)
@@ -114,7 +114,7 @@ class Ordered:
             state.set_timer_us(_DUE, max(min(dues), until + 1) + self.grace_us)
 
 
-def _time(entry: list[Any]) -> int:
+def _time(entry: Entry) -> int:
     return int(entry[0])
 
 

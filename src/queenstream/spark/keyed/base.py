@@ -85,7 +85,7 @@ class Keyed(Generic[N]):
         row = {
             "record": item.record,
             "event_time": moment(item.time),
-            "lateness_ms": (turn.watermark - item.time) // 1_000,
+            "lateness_ms": max(0, turn.watermark - item.time) // 1_000,
             "step": self.node.name,
             WINDOW_START: None if span is None else moment(span.start),
             WINDOW_END: None if span is None else moment(span.end),

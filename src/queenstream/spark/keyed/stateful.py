@@ -8,7 +8,7 @@ from typing import Any
 from queenstream.pipeline import nodes
 from queenstream.pipeline.failing import GONE
 from queenstream.pipeline.records import copied
-from queenstream.pipeline.state import Gatherer, State
+from queenstream.pipeline.state import Entry, Gatherer, State
 from queenstream.spark.failures import Guard, Troubles
 from queenstream.spark.graph import Step
 from queenstream.spark.keyed.base import FOREVER, Held, Keyed, Turn
@@ -19,7 +19,8 @@ from queenstream.windows import length_us
 class StatefulStep(Keyed[nodes.Stateful]):
     """Calls the user's function record by record, and ``on_timer`` with the watermark.
 
-    A key's state: its values, its timers, and when it was last touched.
+    A key's state: its values, its timers, and when it was last touched; ``reached``, if it was ahead of the
+    query's watermark.
     """
 
     def __init__(self, node: nodes.Stateful, step: Step, guard: Guard, troubles: Troubles) -> None:
@@ -36,7 +37,7 @@ class StatefulStep(Keyed[nodes.Stateful]):
     def take(self, held: Held, items: list[Item], turn: Turn) -> None:
         self._reached = turn.watermark
         for item in items:
-            if self._is_too_late(item, turn):
+            if self._is_too_late(held, item, turn):
                 continue
             if item.time is not None and self._is_over(held, item.time):
                 held |= self.begin()
@@ -51,24 +52,31 @@ class StatefulStep(Keyed[nodes.Stateful]):
         if function is None or len(times) < len(items) or self._is_over(held, max(times)):
             return False
         self._reached = turn.watermark
-        taken = [item for item in items if not self._is_too_late(item, turn)]
+        taken = [item for item in items if not self._is_too_late(held, item, turn)]
         records = [copied(item.record) if self.step.shared else item.record for item in taken]
         kept = self.guard.each(records, function.prepared, taken)
-        entries = [(item.time, each) for item, each in zip(taken, kept, strict=True) if each is not GONE]
+        entries = [[item.time, each] for item, each in zip(taken, kept, strict=True) if each is not GONE]
         if entries:
-            self._gather(held, entries, function)
+            self._gather(held, entries, function, turn)
         return True
 
-    def _gather(self, held: Held, entries: list[Any], function: Gatherer) -> None:
+    def _gather(self, held: Held, entries: list[Entry], function: Gatherer, turn: Turn) -> None:
         last = max(time for time, _ in entries)
         state = self._state(held, last)
         function.gather(entries, state)
         self._keep(held, state, last)
+        if self.step.alone:
+            # The watermark is there after this batch, and a record before it is late: there is nothing to
+            # wait for. Otherwise each key would need a timer for each batch, and be read and written twice.
+            held["reached"] = last if turn.watermark is None else max(last, turn.watermark)
+            self.guard.serves = ((), 0)  # a timer that fails is no record that came
+            self.close(held, held["reached"], turn)
 
-    def _is_too_late(self, item: Item, turn: Turn) -> bool:
+    def _is_too_late(self, held: Held, item: Item, turn: Turn) -> bool:
         if self._grace is None or turn.watermark is None or item.time is None:
             return False
-        if turn.watermark <= item.time + self._grace:
+        # The query's has milliseconds only: it may be behind what was looked at by a part of one.
+        if max(turn.watermark, held.get("reached", turn.watermark)) <= item.time + self._grace:
             return False
         self.too_late(item, turn)
         return True
