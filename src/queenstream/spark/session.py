@@ -8,14 +8,17 @@ spark = session("orders", "spark://head:7077", "s3a://…")    # a cluster
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
@@ -104,7 +107,8 @@ def session(
     builder = SparkSession.builder.appName(name).master(chosen)
     for key, value in {**settings, **given}.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate() if local or running is not None else _with_package(builder)
+    with _told("SPARK_HOME", _home(given) if local and running is None else None):
+        spark = builder.getOrCreate() if local or running is not None else _with_package(builder)
     if "spark.sql.shuffle.partitions" not in given:
         # A shuffle of small batches costs by the partition; a stateful query keeps the number it began with.
         spark.conf.set("spark.sql.shuffle.partitions", str(max(2, spark.sparkContext.defaultParallelism)))
@@ -140,16 +144,46 @@ def _with_package(builder: SparkSession.Builder) -> SparkSession:
     """
     packed = str(package(_folder()))
     before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = packed if not before else f"{packed}{os.pathsep}{before}"
-    try:
+    with _told("PYTHONPATH", packed if not before else f"{packed}{os.pathsep}{before}"):
         spark = builder.getOrCreate()
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
     spark.sparkContext.addPyFile(packed)
     return spark
+
+
+def _home(given: Mapping[str, str]) -> str | None:
+    """A home of Spark without the zip that pyspark is in once more.
+
+    Spark puts that zip before what is installed, and nothing in it is compiled: every Python process that it
+    starts would compile pyspark anew, which takes longer than most batches. None where somebody else has said
+    which Spark or which Python.
+    """
+    elsewhere = {"SPARK_HOME", "PYSPARK_GATEWAY_PORT"} & os.environ.keys()
+    ours = os.environ.get("PYSPARK_PYTHON") == sys.executable and "spark.pyspark.python" not in given
+    if elsewhere or not ours:
+        return None
+    installed = Path(pyspark.__file__).parent
+    home = _folder() / f"home-{zlib.crc32(os.fsencode(installed)):08x}"
+    home.mkdir(exist_ok=True)
+    for each in installed.iterdir():
+        if each.name != "python":
+            with contextlib.suppress(FileExistsError):
+                (home / each.name).symlink_to(each)
+    return str(home)
+
+
+@contextlib.contextmanager
+def _told(name: str, value: str | None) -> Iterator[None]:
+    """A variable for the JVM that is started meanwhile; None leaves it as it is."""
+    before = os.environ.get(name)
+    if value is not None:
+        os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[name] = before
+        elif value is not None:
+            del os.environ[name]
 
 
 def log_file(name: str) -> Path:

