@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import asyncpg
 import httpx
 import pytest
 from hypothesis import settings
@@ -19,6 +17,10 @@ from xdist.scheduler import LoadScopeScheduling
 from queenstream import config, postgres
 from queenstream.broker.app import Broker
 from queenstream.broker.database import prepare
+from tests.databases import Databases, database_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # What decides whether a change lands says the same of the same tree each time. The long form looks further.
 settings.register_profile("short", derandomize=True, deadline=None, print_blob=True)
@@ -29,6 +31,21 @@ _SPARK = ("tests/integration/spark/", "tests/conformance/pipelines/", "tests/int
 
 # Each starts one server for all.
 _SERVERS = ("tests/integration/cassandra/", "tests/integration/kafka/", "tests/browser/")
+
+# What lasts longest begins first, so that both workers come to their end at about the same time.
+_LONGEST = (
+    *_SPARK,
+    "tests/faults/",
+    "tests/browser/",
+    "tests/integration/cassandra/",
+    "tests/integration/spark_cluster/",
+    "tests/integration/kafka/",
+    "tests/integration/tables/",
+    "tests/integration/test_openapi.py",
+    "tests/integration/test_up.py",
+    "tests/integration/test_dist.py",
+    "tests/integration/cli/",
+)
 
 
 class Scheduler(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
@@ -44,12 +61,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
     return Scheduler(config, log)
 
 
+def _rank(nodeid: str) -> int:
+    return next((n for n, each in enumerate(_LONGEST) if nodeid.startswith(each)), len(_LONGEST))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spark's first: they last longest."""
-    items.sort(key=lambda item: not item.nodeid.startswith(_SPARK))
-
-
-_numbers = itertools.count(1)
+    """The longest first; the rest as it is."""
+    items.sort(key=lambda item: _rank(item.nodeid))
 
 
 class Clock:
@@ -65,11 +83,6 @@ class Clock:
         self.offset += timedelta(seconds=seconds)
 
 
-def database_of(url: str, name: str) -> str:
-    """The URL of another database on the same server."""
-    return url.replace("/queen?", f"/{name}?")
-
-
 @pytest.fixture(scope="session")
 def server() -> Iterator[postgres.Server]:
     """One embedded PostgreSQL for all tests."""
@@ -78,30 +91,36 @@ def server() -> Iterator[postgres.Server]:
         yield started
 
 
-async def _admin(url: str, statement: str) -> None:
-    connection = await asyncpg.connect(database_of(url, "postgres"))
-    try:
-        await connection.execute(statement)
-    finally:
-        await connection.close()
+@pytest.fixture(scope="session")
+def databases(server: postgres.Server) -> Databases:
+    """Those of the tests."""
+    return Databases(server.url)
 
 
 @pytest.fixture
-async def empty_database_url(server: postgres.Server) -> AsyncIterator[str]:
+async def empty_database_url(server: postgres.Server, databases: Databases) -> AsyncIterator[str]:
     """A database of the test's own, without our schema."""
-    name = f"test_{next(_numbers)}"
-    await _admin(server.url, f"create database {name} strategy file_copy")
+    name = await databases.take(empty=True)
     yield database_of(server.url, name)
-    await _admin(server.url, f"drop database {name} with (force)")
+    await databases.drop(name)
 
 
 @pytest.fixture
-async def database_url(server: postgres.Server) -> AsyncIterator[str]:
+async def database_url(server: postgres.Server, databases: Databases) -> AsyncIterator[str]:
     """A database of the test's own, with our schema."""
-    name = f"test_{next(_numbers)}"
-    await _admin(server.url, f"create database {name} template queen strategy wal_log")
+    name = await databases.take()
     yield database_of(server.url, name)
-    await _admin(server.url, f"drop database {name} with (force)")
+    await databases.give(name)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One session of Spark for all tests of a process."""
+    from tests.sparks import local_session
+
+    started = local_session()
+    yield started
+    started.stop()
 
 
 StartBroker = Callable[..., Awaitable[Broker]]
@@ -137,6 +156,6 @@ async def broker(start_broker: StartBroker, clock: Clock) -> Broker:
 
 @pytest.fixture
 async def http(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
-    """Plain HTTP to that broker."""
-    async with httpx.AsyncClient(base_url=broker.address, timeout=60) as client:
+    """Plain HTTP to that broker; loading certificates would take longer than most tests."""
+    async with httpx.AsyncClient(base_url=broker.address, timeout=60, verify=False) as client:
         yield client

@@ -23,7 +23,7 @@ import pytest
 
 from tests.processes import Up, free_port
 
-SECONDS = 120.0 if os.environ.get("QUEENSTREAM_LONG") else 12.0
+SECONDS = 120.0 if os.environ.get("QUEENSTREAM_LONG") else 8.0
 SETTLE_SECONDS = 40.0
 KEYS = tuple(f"key-{n}" for n in range(5))
 QUEUES = ("left", "right")

@@ -25,6 +25,7 @@ from queenstream.broker.app import Broker
 from queenstream.cli.bench.end_to_end import EndToEnd, Latency
 from queenstream.cli.target import parse_target
 from tests.conftest import StartBroker
+from tests.integration.cli.running import forks
 from tests.integration.test_roles import SECRET, token
 from tests.processes import QUEEN, clean_environment, free_port
 
@@ -54,9 +55,8 @@ async def started(*args: str, **environment: str) -> asyncio.subprocess.Process:
 
 
 async def bench(*args: str, **environment: str) -> Done:
-    process = await started(*args, **environment)
-    out, err = await asyncio.wait_for(process.communicate(), 60)
-    return Done(process.returncode, out, err)
+    known = clean_environment(**environment)
+    return Done(*await asyncio.wait_for(forks().run(("bench", *args), known, b""), 60))
 
 
 async def queues(http: httpx.AsyncClient) -> dict[str, Any]:

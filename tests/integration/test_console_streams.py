@@ -5,18 +5,11 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-import httpx
 import pytest
 
-from tests.conftest import Clock
-from tests.integration.test_streams import MINUTE, Streams, at, eventually
+from tests.integration.streams.streaming import MINUTE, Streams, at, eventually
 
 pytestmark = pytest.mark.timeout(60)
-
-
-@pytest.fixture
-async def streams(http: httpx.AsyncClient, clock: Clock) -> Streams:
-    return Streams(http, clock)
 
 
 async def timeline(streams: Streams, **query: Any) -> Any:

@@ -14,7 +14,8 @@ import jwt
 import pytest
 
 from queenstream import postgres
-from tests.conftest import StartBroker, database_of
+from tests.conftest import StartBroker
+from tests.databases import database_of
 from tests.processes import QUEEN, clean_environment, folder, free_port, other_postgres, up
 
 # These depend on the machine that the tests run on.

@@ -155,12 +155,12 @@ def _has(path: str) -> bool:
     return any(route.path == path for route in ROUTES)
 
 
-async def schemathesis(address: str, config: Path, examples: int, seconds: float) -> None:
+async def schemathesis(address: str, config: Path, phases: str, examples: int, seconds: float) -> None:
     """Run it as a program: in this process it would need a loop and a warning filter of its own."""
     process = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).parent / "schemathesis"), f"--config-file={config}", "run",
         f"{address}/openapi.json", f"--checks={CHECKS}", f"--max-examples={examples}",
-        "--phases=coverage,fuzzing", "--continue-on-failure", "--no-color", "--warnings=off",
+        f"--phases={phases}", "--continue-on-failure", "--no-color", "--warnings=off",
         "--request-timeout=20", "--suppress-health-check=all",
         cwd=config.parent, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
@@ -188,7 +188,9 @@ async def test_the_broker_keeps_to_it(
     found = await seed(broker.address) if seeded else {}
     lines = [f'"path.{name}" = "{value}"' for name, value in found.items()]
     config.write_text("\n".join(["[parameters]", *lines, ""]) if lines else "")
-    await schemathesis(broker.address, config, *((200, 1700) if LONG else (2, 90)))
+    # What is wrong in a request is found before anything is looked for: once is enough for the short form.
+    phases = "coverage,fuzzing" if seeded or LONG else "fuzzing"
+    await schemathesis(broker.address, config, phases, *((200, 1700) if LONG else (2, 90)))
     assert [r.getMessage() for r in caplog.records if r.levelname == "ERROR"] == []
 
 

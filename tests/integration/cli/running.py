@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import pty
@@ -18,6 +19,7 @@ import termios
 from collections.abc import AsyncIterator
 from typing import Any
 
+from tests.integration.cli.forking import Forks
 from tests.processes import QUEEN, clean_environment
 
 # Compiled once for all runs: most of the time of a short command is imports.
@@ -34,10 +36,18 @@ def environment(**more: str) -> dict[str, str]:
     return found | more
 
 
-class Done:
-    """A run in a pipe that has ended."""
+@functools.cache
+def forks() -> Forks:
+    """What starts ``queen`` quickly, for all tests of this process."""
+    made = Forks()
+    atexit.register(made.close)
+    return made
 
-    def __init__(self, code: int | None, out: bytes, err: bytes) -> None:
+
+class Done:
+    """A run to files that has ended."""
+
+    def __init__(self, code: int, out: bytes, err: bytes) -> None:
         self.code, self.out, self.err = code, out.decode(), err.decode()
 
     @property
@@ -77,10 +87,8 @@ class Queen:
 
     async def __call__(self, *args: str, stdin: str | bytes = b"") -> Done:
         """A run to its end."""
-        process = await self.start(*args)
         sent = stdin.encode() if isinstance(stdin, str) else stdin
-        out, err = await asyncio.wait_for(process.communicate(sent), 60)
-        return Done(process.returncode, out, err)
+        return Done(*await asyncio.wait_for(forks().run(args, environment(**self._environment), sent), 60))
 
     async def rows(self, *args: str, stdin: str | bytes = b"") -> list[Any]:
         """What a run printed, an object a line."""

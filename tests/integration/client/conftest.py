@@ -3,59 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Protocol, TypeVar
 
-import asyncpg
 import pytest
 
-from queenstream import AsyncQueen, Queen, postgres
+from queenstream import AsyncQueen, Queen
 from queenstream.broker.app import Broker
-from tests.conftest import database_of
 from tests.integration.client.servers import Served, Server
 from tests.processes import Up, free_port
 
 R = TypeVar("R")
-_numbers = itertools.count(1)
-
-
-async def _run(url: str, statement: str) -> None:
-    connection = await asyncpg.connect(url)
-    try:
-        await connection.execute(statement)
-    finally:
-        await connection.close()
-
-
-@pytest.fixture(scope="module")
-def module_database_url(server: postgres.Server) -> Iterator[str]:
-    """A database for all tests of a file: to make one takes longer than most of these tests."""
-    name = f"client_{next(_numbers)}"
-    admin = database_of(server.url, "postgres")
-    asyncio.run(_run(admin, f"create database {name} template queen strategy wal_log"))
-    yield database_of(server.url, name)
-    asyncio.run(_run(admin, f"drop database {name} with (force)"))
-
-
-EMPTY = """
-do $$
-declare found record;
-begin
-    set local session_replication_role = replica;  -- no foreign keys: any order will do
-    for found in select tablename from pg_tables where schemaname = 'queen' and tablename <> 'migrations' loop
-        execute format('delete from queen.%I', found.tablename);
-    end loop;
-end $$
-"""
-
-
-@pytest.fixture
-async def database_url(module_database_url: str) -> AsyncIterator[str]:
-    """That database, empty."""
-    yield module_database_url
-    await _run(module_database_url, EMPTY)
 
 
 @pytest.fixture

@@ -18,11 +18,11 @@ from queenstream.client._base.answers import Counts
 from queenstream.errors import Conflict, InvalidRequest, NotFound
 from tests.acceptance.speaking import Json
 from tests.conftest import Clock, StartBroker
+from tests.integration.streams.streaming import Streams, at, eventually, three_windows
 from tests.integration.test_groups import push, take
 from tests.integration.test_history import dead
 from tests.integration.test_history import push as push_ids
 from tests.integration.test_resources import ack, pop, some_queues
-from tests.integration.test_streams import Streams, at, eventually, three_windows
 
 # Every administration route, and the method that is for it.
 METHODS = {
@@ -119,11 +119,6 @@ ELSEWHERE = {
 async def admin(broker: Broker) -> AsyncIterator[AsyncAdmin]:
     async with AsyncQueen(broker.address) as queen:
         yield queen.admin
-
-
-@pytest.fixture
-async def streams(http: httpx.AsyncClient, clock: Clock) -> Streams:
-    return Streams(http, clock)
 
 
 def test_every_route_has_a_method() -> None:

@@ -24,7 +24,7 @@ from tests.conftest import StartBroker
 from tests.integration.client.conftest import StartServer
 from tests.integration.client.servers import Served, answer
 from tests.integration.client.test_failover import PUSHED, nobody
-from tests.integration.test_streams import eventually
+from tests.integration.streams.streaming import eventually
 from tests.processes import free_port
 
 

@@ -14,7 +14,7 @@ from queenstream.client._async.consuming import Consumed
 from queenstream.errors import ConfigError, LeaseLost, Unauthorized
 from tests.integration.client.conftest import StartServer
 from tests.integration.client.servers import answer
-from tests.integration.test_streams import eventually
+from tests.integration.streams.streaming import eventually
 
 
 async def left(queen: AsyncQueen, queue: str, group: str = "g") -> list[Any]:

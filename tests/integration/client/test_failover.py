@@ -16,7 +16,7 @@ from queenstream.errors import BadAnswer, BrokerUnreachable, ServerFailed, Unava
 from tests.conftest import StartBroker
 from tests.integration.client.conftest import Process, StartServer
 from tests.integration.client.servers import answer
-from tests.integration.test_streams import eventually
+from tests.integration.streams.streaming import eventually
 from tests.processes import free_port
 
 BUSY = answer(503, b'{"error":"stopping"}', "Retry-After: 1")

@@ -16,7 +16,7 @@ import pytest
 from queenstream import AsyncQueen
 from queenstream.broker.app import Broker
 from tests.integration.client.test_stream import one_window
-from tests.integration.test_streams import eventually
+from tests.integration.streams.streaming import eventually
 
 ROOT = Path(__file__).parents[3]
 

@@ -14,7 +14,7 @@ from queenstream import AsyncQueen, AsyncWindow, Queen, Window
 from queenstream.errors import ConfigError, Conflict, InvalidRequest, LeaseLost, NotFound, PayloadInvalid
 from tests.conftest import Clock
 from tests.integration.client.conftest import InThread
-from tests.integration.test_streams import eventually
+from tests.integration.streams.streaming import eventually
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""One Spark session for all of these tests, and a database that they push into without a broker."""
+"""A database that tests push into without a broker, and a broker where they want one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from queenstream.spark import session
+from queenstream.testing.brokers import TemporaryBroker, TemporaryBrokers
 
 Json = Any
 _PUSH = (
@@ -107,12 +107,12 @@ def sql(database_url: str) -> Iterator[Sql]:
     opened.close()
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """One session for all: starting one takes longer than most tests."""
-    started = session("tests", "local[2]", conf={"spark.sql.shuffle.partitions": "2"})
-    yield started
-    started.stop()
+@pytest.fixture
+def broker(queen_brokers: TemporaryBrokers, monkeypatch: pytest.MonkeyPatch) -> Iterator[TemporaryBroker]:
+    """A broker with a database of its own, which Spark's tasks find, too."""
+    with queen_brokers.start() as started:
+        monkeypatch.setenv("QUEEN_PG", started.database_url)
+        yield started
 
 
 class Queen:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,10 @@ from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Function, Queue
 from queenstream.pipeline.policies import DeadLetters
 from queenstream.pipeline.state import State
-from queenstream.testing.brokers import TemporaryBroker, TemporaryBrokers
+from queenstream.testing.brokers import TemporaryBroker
 
 Row = dict[str, Any]
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(600)]
-
-
-@pytest.fixture
-def broker() -> Iterator[TemporaryBroker]:
-    with TemporaryBrokers() as brokers, brokers.start() as started:
-        yield started
 
 
 def summed(user: str, record: Row, state: State) -> Row:

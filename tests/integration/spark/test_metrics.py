@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from queenstream import figures
+from queenstream.batches import Batch
 from queenstream.connectors.fitting import fit, schema_of
 from queenstream.errors import StepFailed
 from queenstream.pipeline.builder import Pipeline
@@ -20,6 +21,7 @@ from queenstream.pipeline.endpoints import Memory, Queue
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
 from queenstream.pipeline.shorthand import count, sliding, tumbling
+from queenstream.spark.asking import KeyState
 from queenstream.spark.native import native
 from queenstream.spark.run import SparkRun, start
 from queenstream.testing import PipelineDriver
@@ -78,8 +80,15 @@ def test_the_names_and_the_numbers_are_those_of_the_local_engine() -> None:
     }
     for name in ("messages", "errors", "error_rate", "retries", "late", "dead_letters", "dropped", "live"):
         assert there[name] == here[name], name
-    known = {name: value for name, value in there.items() if figures.step_of(name) is not None}
+    steps = {name: figures.step_of(name) for name in there}
+    known = {name: there[name] for name, step in steps.items() if step and step[1] in figures.STEPS}
     assert known == {name: here[name] for name in known}
+    shares = {name for name, step in steps.items() if step and step[1].endswith("_ratio")}
+    assert shares == {name for name in here if name.endswith("_ratio")}
+    assert all(0 <= there[name] <= 1 for name in shares)
+    assert there["steps.sum.busy_ratio"] > there["steps.out.busy_ratio"]
+    assert there["steps.in.backpressure_ratio"] >= there["steps.sum.busy_ratio"] > 0
+    assert there["steps.out.backpressure_ratio"] == 0
     assert {"steps.divide.taken", "steps.divide.given", "steps.sum.taken", "steps.out.taken"} <= known.keys()
     assert there["queue_depth"] == 0
     assert 0 < there["latency_p50_ms"] <= there["latency_p99_ms"]
@@ -160,7 +169,13 @@ def test_how_far_the_watermark_is_behind_is_the_same_with_and_without_python(spa
         run = SparkRun(plan, RunOptions(), {"in": [fit(fitted, batch) for batch in batches]}, end=False)
         run.start()
         run.wait()
-        return run.get_stats()["watermark_lag_seconds"]
+        stats = run.get_stats()
+        at = stats["steps.aggregate.watermark_timestamp_seconds"]  # of the step with state, and no other
+        assert [name for name in stats if "watermark_timestamp" in name] == [
+            "steps.aggregate.watermark_timestamp_seconds"
+        ]
+        assert stats["watermark_lag_seconds"] == pytest.approx(datetime.now(UTC).timestamp() - at, abs=5)
+        return stats["watermark_lag_seconds"]
 
     # After the batch that shows a time comes one that has it as its watermark.
     assert lag(None) == pytest.approx(90, abs=60)
@@ -178,10 +193,30 @@ def test_a_run_tells_the_broker_of_itself(broker: TemporaryBroker, tmp_path: Pat
     assert (shown.stats["messages"], shown.stats["steps.in.taken"]) == (3, 3)
     assert shown.stats["batches"] >= 1
     assert shown.plan is not None
-    inside = run.look("ann")
+    inside = run.look()
     assert sum(batch["records"] for batch in inside["batches"]) == 3
     assert inside["checkpoints"][0]["committedAt"].tzinfo is not None
-    assert "queen pipeline state get" in inside["error"]
+
+
+def test_what_it_remembers_of_a_key_comes_with_a_later_look(tmp_path: Path, spark: SparkSession) -> None:
+    records = [{"user": "ab"[n % 2], "at": n * 1_000} for n in range(12)]
+    events: Pipeline[Any] = Pipeline("totals").source(Memory([]), name="in").key_by("user")
+    plan = events.window(tumbling("1m"), time="at").aggregate(n=count(), step_name="sum").to(print).plan()
+    run = SparkRun(plan, RunOptions(checkpoint=str(tmp_path)), {"in": [Batch(records)]}, end=False)
+    run.start()
+    run.wait()
+    asked = KeyState(str(tmp_path), "totals")
+    assert asked.look(spark, "b") == {}
+    asked.wait(60)
+    [entry] = asked.look(spark, "b")["state"]["entries"]
+    assert (entry["step"], entry["key"], entry["aggregates"]) == ("sum", "b", {"n": 6})
+    assert asked.look(spark, "nobody") == {}  # and not what is known of another
+    asked.wait(60)
+    assert asked.look(spark, "nobody") == {"state": {"key": "nobody", "entries": []}}
+    lost = KeyState(str(tmp_path / "elsewhere"), "totals")
+    lost.look(spark, "b")
+    lost.wait(60)
+    assert "there is no checkpoint" in lost.look(spark, "b")["error"]
 
 
 def test_a_run_that_fails_tells_why(broker: TemporaryBroker) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,18 +12,11 @@ from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Function, Memory, Queue
 from queenstream.pipeline.shorthand import tumbling
 from queenstream.spark.native import native
-from queenstream.testing.brokers import TemporaryBroker, TemporaryBrokers
+from queenstream.testing.brokers import TemporaryBroker
 
 Row = dict[str, Any]
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(600)]
 GREATEST = 2**63 - 1
-
-
-@pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[TemporaryBroker]:
-    with TemporaryBrokers() as brokers, brokers.start() as started:
-        monkeypatch.setenv("QUEEN_PG", started.database_url)
-        yield started
 
 
 def test_a_message_that_does_not_fit_the_schema_is_an_error_of_the_source(

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
 import pytest
 
 from queenstream import Pipeline, Queue
-from queenstream.testing.brokers import TemporaryBroker, TemporaryBrokers
+from queenstream.testing.brokers import TemporaryBroker
 from tests.integration.local.collecting import Collected
 
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(600)]
 CLICKS = "COUNT(*) > {} IN 1h WHERE action = 'click'"
-
-
-@pytest.fixture
-def broker() -> Iterator[TemporaryBroker]:
-    with TemporaryBrokers() as brokers, brokers.start() as started:
-        yield started
 
 
 def test_rules_change_while_it_runs_and_others_go_on(broker: TemporaryBroker) -> None:

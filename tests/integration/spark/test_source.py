@@ -19,13 +19,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
 
-from queenstream import Queen as Client
 from queenstream import postgres
 from queenstream.errors import ConfigError
 from queenstream.spark.datasource.options import source_options
 from queenstream.spark.datasource.readers import Offset, QueenReader, QueenStreamReader
+from queenstream.testing.brokers import TemporaryBroker
 from tests.integration.spark.conftest import Queen, Sql, store
-from tests.processes import up
 
 IDS = StructType([StructField("data", StringType()), StructField("id", LongType())])
 TIMES = StructType([StructField("created_at", TimestampType())])
@@ -432,24 +431,22 @@ def test_filters_go_to_postgresql(sql: Sql, queen: Queen, server: postgres.Serve
 # Through a broker
 
 
-def test_streams_and_the_address_of_a_broker(spark: Any) -> None:
-    with up("--ephemeral", "--port", "0") as running:
-        address = running.ready()
-        with Client(address) as client:
-            queue = client.queue("orders")
-            for number in range(6):
-                queue.partition(f"user{number % 2}").push({"n": number})
-            client.stream("pairs").sources(["orders"]).partitioned().count(2).define()
-            queue.partition("user0").push({"n": 6})
-            queue.partition("user0").push({"n": 8})
-            for _ in range(3):
-                window = client.consumer("pairs", "check").poll("20s")
-                assert window is not None
-                window.ack()
-        read = spark.read.format("queen").option("url", address)
-        assert read.option("queue", "orders").load().count() == 8
-        windows = spark.read.format("queen").options(url=address, stream="pairs", schema="n INT").load()
-        rows = windows.orderBy("key", "window_start").collect()
+def test_streams_and_the_address_of_a_broker(spark: Any, broker: TemporaryBroker) -> None:
+    with broker.client() as client:
+        queue = client.queue("orders")
+        for number in range(6):
+            queue.partition(f"user{number % 2}").push({"n": number})
+        client.stream("pairs").sources(["orders"]).partitioned().count(2).define()
+        queue.partition("user0").push({"n": 6})
+        queue.partition("user0").push({"n": 8})
+        for _ in range(3):
+            window = client.consumer("pairs", "check").poll("20s")
+            assert window is not None
+            window.ack()
+    read = spark.read.format("queen").option("url", broker.address)
+    assert read.option("queue", "orders").load().count() == 8
+    windows = spark.read.format("queen").options(url=broker.address, stream="pairs", schema="n INT").load()
+    rows = windows.orderBy("key", "window_start").collect()
     got = [(row.key, [message.data.n for message in row.messages], row.complete) for row in rows]
     assert got == [("user0", [0, 2], True), ("user0", [4, 6], True), ("user1", [1, 3], True)]
     first = rows[0]

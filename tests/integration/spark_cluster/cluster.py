@@ -9,15 +9,16 @@ import sys
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import httpx
 import psutil
 import pyspark
 
 from queenstream.spark import java
-from tests.integration.spark_cluster.driving import EXECUTOR, QUICK, words_of
+from tests.integration.spark_cluster.driving import EXECUTOR, spark_home, words_of
 from tests.processes import free_port
+from tests.sparks import QUICK
 
 HOST = "127.0.0.1"
 READY_SECONDS = 60.0
@@ -44,7 +45,7 @@ class Cluster:
         home = java.launchable(java.find(os.environ, java.wheel_home()), self._folder)
         self.environment = without_paths() | {
             "JAVA_HOME": str(home),
-            "SPARK_HOME": str(_HOME),
+            "SPARK_HOME": str(spark_home(self._folder / "spark")),
             "SPARK_LOCAL_IP": HOST,
             "JDK_JAVA_OPTIONS": QUICK,
             "PYSPARK_PYTHON": str(self._python),
@@ -113,10 +114,10 @@ class Cluster:
 
     def _alive(self) -> int | None:
         try:
-            told: dict[str, Any] = httpx.get(f"http://{HOST}:{self._page}/json/", timeout=5).json()
+            answer = httpx.get(f"http://{HOST}:{self._page}/json/", timeout=5, verify=False)
         except httpx.HTTPError:
             return None
-        return int(told["aliveworkers"])
+        return int(answer.json()["aliveworkers"]) if answer.status_code == 200 else None  # 404: not yet
 
 
 def _children(pid: int) -> list[psutil.Process]:

@@ -19,9 +19,6 @@ import psutil
 import pyspark
 
 EXECUTOR = "CoarseGrainedExecutorBackend"
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A JVM that starts sooner, for ``JDK_JAVA_OPTIONS``: here it has little to do."""
-
 ROOT = Path(__file__).parents[3]
 T = TypeVar("T")
 
@@ -125,10 +122,14 @@ def stored(url: str, queue: str) -> list[Any]:
 
 
 def spark_home(folder: Path) -> Path:
-    """Spark as it is installed, in a folder where ``local-cluster`` may write."""
+    """Spark as it is installed, in a folder where ``local-cluster`` may write.
+
+    Without the zip that pyspark is in once more: every Python process would compile that anew.
+    """
     folder.mkdir()
     for each in Path(pyspark.__file__).parent.iterdir():
-        (folder / each.name).symlink_to(each)
+        if each.name != "python":
+            (folder / each.name).symlink_to(each)
     return folder
 
 

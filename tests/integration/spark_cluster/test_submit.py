@@ -11,7 +11,7 @@ import pyspark
 import pytest
 
 from queenstream.spark import java
-from tests.integration.spark_cluster.driving import QUICK
+from tests.sparks import QUICK
 
 PROGRAM = """
 from queenstream.spark import session

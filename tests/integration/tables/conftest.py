@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from queenstream import postgres
-from tests.conftest import database_of
+from tests.databases import database_of
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 

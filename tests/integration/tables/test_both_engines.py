@@ -24,9 +24,9 @@ from queenstream import (
     tumbling,
 )
 from queenstream.pipeline.running import EngineName
-from queenstream.spark import session
 from tests.integration.tables.conftest import Sql
 from tests.processes import up
+from tests.sparks import local_session
 
 Row = dict[str, Any]
 pytestmark = pytest.mark.timeout(600)
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.timeout(600)
 @pytest.fixture(scope="module", params=["local", "spark"])
 def engine(request: pytest.FixtureRequest) -> EngineName:
     if request.param == "spark":
-        session("tests", "local[2]", conf={"spark.sql.shuffle.partitions": "2"})
+        local_session()
     name: EngineName = request.param
     return name
 

@@ -6,24 +6,17 @@ import re
 from datetime import timedelta
 from typing import Any
 
-import httpx
 import pytest
 
 from queenstream.broker.app import Broker
 from queenstream.broker.streams.explaining import Facts, not_assigned
 from tests.acceptance.speaking import Json, configure, moment
-from tests.conftest import Clock
-from tests.integration.test_streams import MINUTE, Streams, at, eventually, three_windows
+from tests.integration.streams.streaming import MINUTE, Streams, at, eventually, three_windows
 
 WINDOW_FIELDS = {
     "id", "key", "start", "end", "state", "messages", "closedAt", "attempt", "leasedUntil", "complete",
     "error",
 }  # fmt: skip
-
-
-@pytest.fixture
-async def streams(http: httpx.AsyncClient, clock: Clock) -> Streams:
-    return Streams(http, clock)
 
 
 async def reasons(streams: Streams, **query: Any) -> dict[str, Json]:
