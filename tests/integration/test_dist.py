@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +22,49 @@ from tests.processes import clean_environment
 pytestmark = pytest.mark.slow
 
 STATIC = ROOT / "src" / "queenstream" / "broker" / "static"
+PYTHONS = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', (ROOT / "pyproject.toml").read_text())
+
+# What somebody does first, with another Python: messages, a stream, a pipeline.
+FIRST_STEPS = """
+import sys
+from queenstream import Pipeline, Queen, Queue, count, sum_, tumbling
+
+with Queen(sys.argv[1]) as queen:
+    orders = queen.queue("orders")
+    at = "2026-01-31T12:0{}:00Z"
+    orders.partition("ann").push([{"amount": 5 * n, "at": at.format(n)} for n in range(4)])
+    queen.stream("minutes").sources(["orders"]).tumbling_time("2m").event_time("data.at").define()
+    [message] = orders.group("one").pop()
+    message.ack()
+    windows = queen.consumer("minutes", "totals")
+    windows.process(lambda window: print(window.aggregate(sum=["data.amount"])["sum"]), limit=1)
+totals = (
+    Pipeline("totals")
+    .source(Queue("orders", schema="amount INT, at TIMESTAMP"))
+    .transform("doubled", lambda order: {**order, "amount": 2 * order["amount"]})
+    .window(tumbling("2m"), time="at")
+    .aggregate(orders=count(), total=sum_("amount"))
+    .to(lambda row: print(row["orders"], row["total"]))
+)
+totals.run(engine="local", until="caught_up", url=sys.argv[1], checkpoint="state")
+print(message.data["amount"], *sys.version_info[:2])
+"""
+
+
+def other_pythons() -> dict[str, str]:
+    """Of the Pythons that we say we work with, those that the machine has beside the one of the tests."""
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = {}
+    for version in PYTHONS:
+        if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+            continue
+        candidates = [str(path) for path in sorted(versions.glob(f"{version}.*/bin/python{version}"))]
+        on_path = shutil.which(f"python{version}")
+        if on_path and Path(on_path).parent.name != "shims":  # pyenv's may stand for nothing
+            candidates.append(on_path)
+        if candidates:
+            found[version] = candidates[0]
+    return found
 
 
 def uv(*args: str | Path) -> None:
@@ -45,13 +91,14 @@ def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin"
 
 
-@pytest.fixture
-def address(programs: Path, tmp_path: Path) -> Iterator[str]:
+@contextlib.contextmanager
+def running(programs: Path, folder: Path) -> Iterator[str]:
+    """The address of a broker of that environment."""
     process = subprocess.Popen(
         [programs / "queen", "up", "--ephemeral", "--port", "0"],
         stdout=subprocess.PIPE,
         text=True,
-        cwd=tmp_path,
+        cwd=folder,
         env=clean_environment(),
     )
     try:
@@ -60,6 +107,12 @@ def address(programs: Path, tmp_path: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.communicate(timeout=30)
+
+
+@pytest.fixture
+def address(programs: Path, tmp_path: Path) -> Iterator[str]:
+    with running(programs, tmp_path) as started:
+        yield started
 
 
 def test_it_has_what_is_no_python(wheel: Path) -> None:
@@ -86,3 +139,33 @@ def test_it_runs_in_an_empty_environment(address: str, programs: Path, tmp_path:
     assert queen("--version").split()[-1][0].isdigit()
     page = httpx.get(address, timeout=60)
     assert page.headers["content-type"].startswith("text/html") == STATIC.exists(), page.text
+
+
+@pytest.mark.parametrize(("version", "python"), other_pythons().items(), ids=other_pythons())
+def test_it_runs_on_other_pythons(version: str, python: str, wheel: Path, tmp_path: Path) -> None:
+    """On each Python of the classifiers that the machine has; one that it has not is not among these tests.
+
+    The long form (``QUEENSTREAM_LONG=1``) runs the unit tests there, too, against the wheel.
+    """
+    long = "QUEENSTREAM_LONG" in os.environ
+    environment = tmp_path / "env"
+    uv("venv", "--python", python, environment)
+    more = ["--group", "dev"] if long else []
+    what = f"queenstream{'[all,java]' if long else ''} @ {wheel.as_uri()}"
+    uv("pip", "install", "--python", environment / "bin" / "python", *more, what)
+    programs = environment / "bin"
+
+    def run(*args: str | Path, cwd: Path = tmp_path) -> str:
+        done = subprocess.run(
+            args, capture_output=True, text=True, timeout=900, cwd=cwd, env=clean_environment()
+        )
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
+        return done.stdout
+
+    assert run(programs / "queen", "--version").split()[-1] == wheel.name.split("-")[1]
+    with running(programs, tmp_path) as address:
+        said = run(programs / "python", "-W", "error", "-c", FIRST_STEPS, address)
+    major, minor = version.split(".")
+    assert said.splitlines() == ["{'data.amount': 5}", "2 10", f"0 {major} {minor}"]
+    if long:
+        run(programs / "pytest", "-q", "-p", "no:cacheprovider", "-n0", "tests/unit", cwd=ROOT)

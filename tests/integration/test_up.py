@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import select
@@ -10,6 +12,8 @@ import socket
 import subprocess
 import threading
 import time
+import uuid
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -235,41 +239,113 @@ def test_settings_come_from_flag_then_environment_then_file() -> None:
             assert all(line.startswith("{") for line in running.stderr.splitlines())
 
 
+class Demo:
+    """``queen up --demo`` on a terminal. Whatever it starts has its mark."""
+
+    def __init__(self, data: Path) -> None:
+        self._mark = uuid.uuid4().hex
+        self._terminal, side = os.openpty()
+        self.process = subprocess.Popen(
+            [QUEEN, "up", "--data", data, "--port", "0", "--demo"],
+            stdout=side,
+            stderr=side,
+            start_new_session=True,
+            env=clean_environment(DEMO_MARK=self._mark),
+        )
+        os.close(side)
+        self.text = ""
+
+    def read_until(self, pattern: str, seconds: float) -> re.Match[str]:
+        """Read until there is such a line."""
+        deadline = time.monotonic() + seconds
+        while (found := re.search(pattern, self.text)) is None:
+            assert time.monotonic() < deadline, f"no {pattern} on the terminal: {self.text}"
+            if select.select([self._terminal], [], [], 0.5)[0]:
+                self.text += os.read(self._terminal, 4096).decode()
+        return found
+
+    def processes(self) -> set[str]:
+        """The names of what runs."""
+        names = set()
+        for process in psutil.process_iter(["name"]):
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("DEMO_MARK") == self._mark:
+                    names.add(process.info["name"])
+        return names
+
+    def interrupt(self) -> int:
+        """Ctrl-C: the terminal tells all of the session's processes."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGINT)
+        code = self.process.wait(40)
+        os.close(self._terminal)
+        return code
+
+
+def messages(address: str, queue: str) -> list[Any]:
+    """The payloads of a queue."""
+    answer = httpx.get(f"{address}/api/v1/messages", params={"queue": queue, "limit": 1000})
+    return [each["data"] for each in answer.json()["messages"]]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_terminal_gets_words_to_try(tmp_path: Path) -> None:
-    main, side = os.openpty()
-    process = subprocess.Popen(
-        [QUEEN, "up", "--ephemeral", "--port", "0", "--demo"],
-        stdout=side,
-        stderr=side,
-        env=clean_environment(),
-    )
-    os.close(side)
-    text = ""
-    try:
-        while "Ctrl-C" not in text:
-            text += os.read(main, 4096).decode()
-        address = re.search(r"broker\s+(http://\S+)", text)
-        curl = re.search(r"try\s+curl -s (\S+) -d '([^']+)'", text)
-        assert address is not None
-        assert curl is not None
-        assert httpx.post(curl[1], content=curl[2]).status_code == 201
-        assert httpx.get(f"{address[1]}/").status_code == 200
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            groups = {g["name"] for g in httpx.get(f"{address[1]}/api/v1/consumer-groups").json()}
-            if groups >= {"billing", "mailing"}:
-                break
-            time.sleep(0.1)
-        assert groups >= {"billing", "mailing"}, "demo traffic flows"
-        deadline = time.monotonic() + 200
-        while "(demo.revenue, on spark)" not in text and time.monotonic() < deadline:
-            if select.select([main], [], [], 1)[0]:
-                text += os.read(main, 4096).decode()
-        assert re.search(r"\d\d:\d\d:\d0 +\d+ orders +[\d,.]+ +largest", text), "a pipeline runs on Spark"
-        assert "Traceback" not in text
-    finally:
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
-        os.close(main)
+def test_the_demo_joins_windows_and_detects_and_leaves_nothing_running() -> None:
+    with folder() as place:
+        began = time.monotonic()
+        demo = Demo(place / "data")
+        try:
+            address = demo.read_until(r"broker\s+(http://\S+)", 60)[1]
+            curl = demo.read_until(r"try\s+curl -s (\S+) -d '([^']+)'", 5)
+            assert httpx.post(curl[1], content=curl[2]).status_code == 201
+            time_at = r"\d\d:\d\d:\d\d +"
+            demo.read_until(time_at + r"revenue +(friends|mail|search) +\d+ orders +[\d,]+\.\d\d", 120)
+            demo.read_until(time_at + r"pattern +bot-7 +rapid_clicks: 11", 30)
+            warm = demo.read_until(time_at + r"anomaly +(fridge-\d) +(\d+\.\d) °C, usually [34]\.\d", 30)
+            assert time.monotonic() - began < 120, "two minutes to the first results of all kinds"
+            _look(address, fridge=warm[1], temperature=float(warm[2]))
+            assert demo.processes() >= {"java", "queen"}
+            assert postgres.find(place / "data") is not None
+        finally:
+            asked = time.monotonic()
+            code = demo.interrupt()
+        assert (code, "Traceback" in demo.text) == (0, False), demo.text
+        assert time.monotonic() - asked < 20
+        assert (demo.processes(), postgres.find(place / "data")) == (set(), None)
+
+
+def _look(address: str, *, fridge: str, temperature: float) -> None:
+    """What was said on the terminal is at the broker, and it is what was planted."""
+    found = {(row["key"], row["value"]) for row in messages(address, "demo.anomalies")}
+    numbers = [row for row in messages(address, "demo.readings") if row["temperature"] != "no signal"]
+    planted = {(row["sensor"], row["temperature"]) for row in numbers if row["temperature"] > 8}
+    assert (fridge, temperature) in {(key, round(value, 1)) for key, value in found}
+    assert found <= planted, "nothing usual was found"
+    assert {row["key"] for row in messages(address, "demo.matches")} == {"bot-7"}
+    led = {row["order"]: row["campaign"] for row in messages(address, "demo.clicks") if "order" in row}
+    sold = Counter(led.values())
+    for row in messages(address, "demo.revenue"):
+        assert 0 < row["orders"] <= sold[row["campaign"]]
+    [broken, *_] = messages(address, "demo.failed")
+    assert (broken["record"]["temperature"], broken["pipeline"]) == ("no signal", "demo.shop")
+    groups = {group["name"] for group in httpx.get(f"{address}/api/v1/consumer-groups").json()}
+    assert groups >= {"billing", "mailing"}
+    shown = httpx.get(f"{address}/api/v1/pipelines/demo.shop").json()
+    assert (shown["engine"], shown["state"]) == ("spark", "running")
+    assert {"join", "aggregate", "stateful"} <= {node["kind"] for node in shown["plan"]["nodes"]}
+    assert all("demo_pipeline.py" in node["where"] for node in shown["plan"]["nodes"])
+
+
+def test_the_demo_says_that_there_is_no_java_and_runs_in_process() -> None:
+    with up("--ephemeral", "--port", "0", "--demo", JAVA_HOME="/nowhere") as running:
+        address = running.ready()
+        deadline = time.monotonic() + 60
+        while not messages(address, "demo.matches") and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert [row["key"] for row in messages(address, "demo.matches")][:1] == ["bot-7"]
+        assert httpx.get(f"{address}/api/v1/pipelines/demo.shop").json()["engine"] == "local"
+        assert running.stop() == 0
+        told = [json.loads(line) for line in running.stdout.splitlines()]
+        assert {row["key"] for row in told if row.get("pattern") == "rapid_clicks"} == {"bot-7"}
+        assert "runs without Spark: JAVA_HOME is /nowhere, and no bin/java is there" in running.stderr
+        assert "Traceback" not in running.stderr

@@ -1,7 +1,8 @@
-"""Demo traffic: a shop's orders, a few a second, two groups of consumers, and sums by window.
+"""Demo traffic: a shop's orders, clicks and fridges, two groups of consumers, sums by window.
 
 Run by ``queen up --demo`` as a process of its own: ``python -m queenstream.cli.demo ADDRESS``. It speaks
-plain HTTP, so it is also the shortest example of the contract.
+plain HTTP, so it is also the shortest example of the contract. What is unusual in it is planted
+(``demo_traffic``), for the pipeline beside it to find (``demo_pipeline``).
 """
 
 from __future__ import annotations
@@ -9,17 +10,16 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import random
 import signal
 import sys
 import threading
 from typing import Any
 from urllib.parse import urlsplit
 
-ORDERS_PER_SECOND = 20
+from queenstream.cli.demo_traffic import CLICKS, ORDERS, READINGS, Traffic
+
+TICK_SECONDS = 0.1
 FAILING = 0.01  # of the orders cannot be billed, and end among the dead letters
-CUSTOMERS = 50
-QUEUE = "demo.orders"
 STREAM = "demo.sales"
 
 
@@ -41,29 +41,31 @@ class Broker:
 
 
 def configure(address: str) -> None:
-    """Make the queue, so that the stream finds it."""
+    """Make the queues, so that the stream and the pipeline find them."""
+    broker = Broker(address)
     options = {"leaseTime": 30, "retryLimit": 2, "retryDelay": 2000}
-    body = {"queue": QUEUE, "namespace": "demo", "options": options}
-    Broker(address).call("POST", "/api/v1/configure", body)
+    for queue in (ORDERS, CLICKS, READINGS):
+        body = {"queue": queue, "namespace": "demo", "options": options}
+        broker.call("POST", "/api/v1/configure", body)
 
 
 def produce(address: str, stop: threading.Event) -> None:
-    """Push an order now and then; each customer is a partition, so a customer's orders stay in order."""
+    """Push what happens. Each customer, user and fridge is a partition, so theirs stays in order."""
     broker = Broker(address)
-    number = 0
-    while not stop.wait(random.expovariate(ORDERS_PER_SECOND)):
-        number += 1
-        customer = f"customer-{random.randrange(CUSTOMERS):02}"  # noqa: S311
-        order = {"order": number, "customer": customer, "amount": round(random.lognormvariate(3, 1), 2)}
-        item = {"queue": QUEUE, "partition": customer, "payload": order}
-        broker.call("POST", "/api/v1/push", {"items": [item]})
+    traffic = Traffic()
+    ticks = 0
+    while not stop.wait(TICK_SECONDS):
+        ticks += 1  # not the clock: after a pause nothing is made up for
+        items = traffic.until(ticks * TICK_SECONDS)
+        if items:
+            broker.call("POST", "/api/v1/push", {"items": items})
 
 
 def consume(address: str, stop: threading.Event, group: str, failing: float) -> None:
     """Take orders of one customer at a time, and acknowledge them."""
     broker = Broker(address)
     while not stop.is_set():
-        path = f"/api/v1/pop/queue/{QUEUE}?consumerGroup={group}&batch=20&wait=true&timeout=5000"
+        path = f"/api/v1/pop/queue/{ORDERS}?consumerGroup={group}&batch=20&wait=true&timeout=5000"
         popped = broker.call("GET", path)
         if popped is None:
             continue
@@ -86,7 +88,7 @@ def add_up(address: str, stop: threading.Event) -> None:
     """Take each customer's orders of ten seconds as one window, add them up, and push the sum."""
     broker = Broker(address)
     window = {"window_duration_ms": 10_000, "window_grace_period_ms": 1000, "partitioned": True}
-    definition = {"name": STREAM, "namespace": "demo", "source_queue_names": [QUEUE], **window}
+    definition = {"name": STREAM, "namespace": "demo", "source_queue_names": [ORDERS], **window}
     broker.call("POST", "/api/v1/stream/define", definition)
     while not stop.is_set():
         polled = broker.call(

@@ -11,6 +11,7 @@ import typer
 
 from queenstream.cli import moments
 from queenstream.cli.asking import DryRun, Yes, confirm
+from queenstream.cli.choosing import All, Ids, OneId, chosen, json_of, matching_option
 from queenstream.cli.completing import group_names, queue_names
 from queenstream.cli.connecting import connected
 from queenstream.cli.filtering import predicate
@@ -35,7 +36,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Dead letters, by their ids.")]
 QueueName = Annotated[
     str | None, typer.Option("--queue", metavar="QUEUE", help="Of this queue.", autocompletion=queue_names)
 ]
@@ -47,13 +47,7 @@ Partition = Annotated[str | None, typer.Option("--partition", metavar="NAME", he
 Since = Annotated[
     str | None, typer.Option("--from", help="Failed since: '2 hours ago', 'today 10:00' …", metavar="MOMENT")
 ]
-Matching = Annotated[
-    str | None,
-    typer.Option(
-        "--matching", help='Only those that fit, such as "data.amount > 100".', metavar="EXPRESSION"
-    ),
-]
-All = Annotated[bool, typer.Option("--all", help="Every dead letter of the queue.")]
+Matching = Annotated[str | None, matching_option("data.amount > 100")]
 
 _LIST = (
     Column("ID", "id"),
@@ -116,9 +110,7 @@ def ls(
     ),
 )
 @connected
-def show(
-    queen: Queen, id: Annotated[str, typer.Argument(metavar="ID", help="Its id.")], output: Output = None
-) -> None:
+def show(queen: Queen, id: OneId, output: Output = None) -> None:
     """Show a dead letter."""
     Printer(output).record(queen.admin.dead_letter(id), _FIELDS)
 
@@ -153,15 +145,15 @@ def retry(
     """Replay dead letters."""
     if payload is not None and len(ids or ()) != 1:
         raise ConfigError("--payload is for one dead letter: give one id")
-    edited = {} if payload is None else {"payload": _json(payload)}
-    chosen = _chosen(queen, ids, queue, group, partition, start, matching, everything)
+    edited = {} if payload is None else {"payload": json_of("--payload", payload)}
+    letters = _chosen(queen, ids, queue, group, partition, start, matching, everything)
     out = Printer(output)
     if dry_run:
-        out.rows(chosen, _LIST, empty="no dead letters fit; nothing would be replayed")
+        out.rows(letters, _LIST, empty="no dead letters fit; nothing would be replayed")
         return
     replayed = [
         message
-        for letter in chosen
+        for letter in letters
         if (answer := _if_there(queen.admin.retry_dead_letter, letter.id, named=bool(ids), **edited))
         for message in answer.messages
     ]
@@ -194,15 +186,15 @@ def delete(
     output: Output = None,
 ) -> None:
     """Delete dead letters."""
-    chosen = _chosen(queen, ids, queue, group, partition, start, matching, everything)
+    letters = _chosen(queen, ids, queue, group, partition, start, matching, everything)
     out = Printer(output)
     if dry_run:
-        out.rows(chosen, _LIST, empty="no dead letters fit; nothing would be deleted")
+        out.rows(letters, _LIST, empty="no dead letters fit; nothing would be deleted")
         return
-    confirm(f"Delete {amount(len(chosen), 'dead letter')}?", yes=yes)
+    confirm(f"Delete {amount(len(letters), 'dead letter')}?", yes=yes)
     deleted = sum(
         answer.deleted
-        for letter in chosen
+        for letter in letters
         if (answer := _if_there(queen.admin.delete_dead_letter, letter.id, named=bool(ids)))
     )
     out.done({"deleted": deleted}, f"deleted {amount(deleted, 'dead letter')}")
@@ -247,26 +239,16 @@ def _chosen(
     everything: bool,
 ) -> Sequence[DeadLetter]:
     """Those that a command is to act on, in the order in which they died."""
-    filters = (queue, group, partition, start, matching)
-    if ids:
-        if everything or any(value is not None for value in filters):
-            raise ConfigError(
-                "name dead letters by their ids, or say which with --matching or --all; not both"
-            )
-        return [queen.admin.dead_letter(id) for id in ids]
-    if queue is None:
-        raise ConfigError("say which: ids, or --queue with --matching EXPRESSION or --all")
-    if (matching is None) is not everything:
-        raise ConfigError(
-            "say which of the queue's dead letters: --matching EXPRESSION, or --all for every one"
-        )
-    return list(_found(queen, queue, group, partition, start, matching))[::-1]
-
-
-def _json(written: str) -> Any:
-    import msgspec
-
-    try:
-        return msgspec.json.decode(written)
-    except msgspec.DecodeError as error:
-        raise ConfigError(f"--payload is not JSON: {error}") from None
+    narrowed = any(value is not None for value in (queue, group, partition, start))
+    if ids and narrowed:
+        raise ConfigError("name dead letters by their ids, or say of which queue; not both")
+    if not ids and queue is None:
+        raise ConfigError("say which dead letters: their ids, or --queue with --matching or --all")
+    return chosen(
+        ids,
+        lambda named: [queen.admin.dead_letter(id) for id in named],
+        lambda: _found(queen, queue, group, partition, start, matching),
+        by="--matching EXPRESSION",
+        filtered=matching is not None,
+        everything=everything,
+    )

@@ -34,6 +34,10 @@ app = typer.Typer(
 RulesName = Annotated[
     str, typer.Argument(metavar="SET", help="The set of rules.", autocompletion=rules_names)
 ]
+RulesFile = Annotated[
+    # Checked before a broker is asked for: whoever writes rules may have none at hand.
+    Path, typer.Argument(metavar="FILE", help="Sets of rules, as TOML.", callback=lambda file: _checked(file))
+]
 _COLOURS = {"new": "green", "changed": "yellow", "tuned": "yellow", "removed": "red", "kept": "bright_black"}
 
 _LIST = (
@@ -73,7 +77,7 @@ _CHANGES = (
 @connected
 def apply(
     queen: Queen,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Sets of rules, as TOML.")],
+    file: RulesFile,
     dry_run: DryRun = False,
     output: Output = None,
 ) -> None:
@@ -94,6 +98,12 @@ def apply(
     if out.for_people:
         for line in told or ["nothing was changed"]:
             note(line)
+
+
+def _checked(file: Path) -> Path:
+    """The same file, if it can be read."""
+    _read(file)
+    return file
 
 
 def _read(file: Path) -> dict[str, RuleSet]:

@@ -9,6 +9,7 @@ import gc
 import json
 import logging
 import multiprocessing
+import os
 import signal
 import socket
 import subprocess
@@ -30,7 +31,7 @@ from queenstream.errors import QueenstreamError
 log = logging.getLogger("queenstream.up")
 
 RESTARTS, RESTART_WINDOW_SECONDS = 5, 60.0
-DEMO_END_SECONDS = 20.0
+DEMO_END_SECONDS, GROUP_END_SECONDS = 20.0, 5.0
 
 
 def run(settings: config.Settings, *, demo: bool) -> None:
@@ -152,26 +153,40 @@ def calm_collector() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-@contextlib.contextmanager
-def demo_traffic(address: str, *, wanted: bool) -> Iterator[None]:
-    """Demo traffic, and a pipeline on it, while the broker serves."""
-    modules = ("demo", "demo_pipeline") if wanted else ()
-    command = [sys.executable, "-m"]
-    processes = [
-        subprocess.Popen([*command, f"queenstream.cli.{module}", address])  # noqa: S603
-        for module in modules
-    ]
-    try:
-        yield
-    finally:
-        for process in processes:
+def _end_group(group: int) -> None:
+    """Wait for what a process has left in its group: Spark's Java ends a little after it."""
+    deadline = time.monotonic() + GROUP_END_SECONDS
+    with contextlib.suppress(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.killpg(group, 0)
+            time.sleep(0.05)
+        os.killpg(group, signal.SIGKILL)
+
+
+class Demo:
+    """Demo traffic and a pipeline on it: processes beside the broker, which end before it does."""
+
+    def __init__(self, address: str, *, wanted: bool) -> None:
+        modules = ("demo", "demo_pipeline") if wanted else ()
+        # In sessions of their own: Ctrl-C reaches us alone, and Spark ends in order instead of all at once.
+        self._processes = [
+            subprocess.Popen(  # noqa: S603
+                [sys.executable, "-m", f"queenstream.cli.{module}", address], start_new_session=True
+            )
+            for module in modules
+        ]
+
+    def close(self) -> None:
+        """Tell them to end, and wait until they have."""
+        for process in self._processes:
             process.terminate()
-        for process in processes:
+        for process in self._processes:
             try:
                 process.wait(DEMO_END_SECONDS)
             except subprocess.TimeoutExpired:
-                process.kill()  # Spark's Java ends with it
+                process.kill()
                 process.wait()
+            _end_group(process.pid)
 
 
 async def serve(settings: config.Settings, url: str, *, worker: Any = None, demo: bool = False) -> None:
@@ -194,8 +209,11 @@ async def serve(settings: config.Settings, url: str, *, worker: Any = None, demo
     else:
         started.cancel()
         await asyncio.gather(started, return_exceptions=True)
-    with demo_traffic(broker.address, wanted=demo and broker.ready):
+    traffic = Demo(broker.address, wanted=demo and broker.ready)
+    try:
         await stopped
+    finally:
+        await asyncio.to_thread(traffic.close)  # while it ends, it still talks to the broker
     log.info("stopping: requests in flight finish")
     await broker.stop()
 
@@ -236,7 +254,7 @@ def supervise(settings: config.Settings, url: str, *, demo: bool) -> None:
         ready = all(_ready(process, pipe, stopping) for process, pipe in workers)
         if ready:
             announce(settings, port)
-        with demo_traffic(f"http://{settings.host}:{port}", wanted=demo and ready):
+        with contextlib.closing(Demo(f"http://{settings.host}:{port}", wanted=demo and ready)):
             while not stopping.is_set():
                 for at, (process, _) in enumerate(workers):
                     if process.is_alive() or stopping.is_set():

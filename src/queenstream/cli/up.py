@@ -36,7 +36,7 @@ def up(
     workers: Annotated[int | None, typer.Option(help=_help("workers"))] = None,
     log_level: Annotated[str | None, typer.Option(help=_help("log_level"))] = None,
     log_format: Annotated[str | None, typer.Option(help=_help("log_format"))] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="Also send demo traffic.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Also run the demo: traffic and a pipeline.")] = False,
     config_file: Annotated[
         Path | None, typer.Option("--config", help="TOML file with settings. (QUEEN_CONFIG)")
     ] = None,

@@ -120,12 +120,12 @@ class SqliteHome:
     def _fetch(self, sql: str, arguments: Sequence[Any]) -> list[Sequence[Any]]:
         assert self._connection is not None
         with self._explained():
-            return self._connection.execute(_numbered(sql), arguments).fetchall()
+            return self._connection.execute(*_named(sql, arguments)).fetchall()
 
     async def pages(self, sql: str, *arguments: Any) -> AsyncGenerator[list[Sequence[Any]], None]:
         def begin() -> sqlite3.Cursor:
             assert self._connection is not None
-            return self._connection.execute(_numbered(sql), arguments)
+            return self._connection.execute(*_named(sql, arguments))
 
         def go_on(cursor: sqlite3.Cursor) -> list[Sequence[Any]]:
             with self._explained():
@@ -192,12 +192,17 @@ def _act(connection: sqlite3.Connection, action: Action) -> None:
             "delete from items where part = ? and key = ? and epoch > ? and epoch <= ?",
             [(action.part, key, action.after, action.until) for key in action.keys],
         )
-    elif connection.execute(_numbered(action.sql), action.arguments).rowcount < 1 and action.must:
+    elif connection.execute(*_named(action.sql, action.arguments)).rowcount < 1 and action.must:
         raise Superseded
 
 
-def _numbered(sql: str) -> str:
-    return sql.replace("$", "?")
+def _named(sql: str, arguments: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+    """PostgreSQL's ``$1`` as a name: Python, from 3.12 on, takes numbers for names anyway.
+
+    >>> _named("select format from pipelines where name = $1", ["totals"])
+    ('select format from pipelines where name = :a1', {'a1': 'totals'})
+    """
+    return sql.replace("$", ":a"), {f"a{number}": each for number, each in enumerate(arguments, 1)}
 
 
 def _sync(path: Path) -> None:

@@ -141,14 +141,10 @@ async def completions(url: str, *words: str, **more: str) -> tuple[list[str], fl
     """What the shell would offer for the last word, and how long it took."""
     line = " ".join(["queen", *words])
     more |= {"_QUEEN_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words))}
-    known = environment(QUEEN_URL=url, **more)
     began = time.monotonic()
-    process = await asyncio.create_subprocess_exec(
-        QUEEN, env=known, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    out, err = await asyncio.wait_for(process.communicate(), 30)
-    assert err == b""
-    return out.decode().split(), time.monotonic() - began
+    done = await Queen(url, **more)()
+    assert done.err == ""
+    return done.out.split(), time.monotonic() - began
 
 
 async def test_completion(queen: Queen, broker: Broker) -> None:

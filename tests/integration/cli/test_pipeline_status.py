@@ -28,7 +28,8 @@ async def test_what_has_run_is_listed_and_shown(queen: Queen, tmp_path: Path) ->
     assert (listed["name"], listed["state"], listed["engine"]) == ("totals", "stopped", "local")
     shown = (await queen("pipeline", "status", "totals")).row
     assert shown["stats"]["messages"] == 2
-    assert {"step": "divide", "taken": 2, "given": 1, "failed": 1, "late": 0} in shown["steps"]
+    [divide] = [step for step in shown["steps"] if step["step"] == "divide"]
+    assert divide | {"taken": 2, "given": 1, "failed": 1, "late": 0} == divide
     assert [node["name"] for node in shown["plan"]["nodes"]][:2] == ["in", "divide"]
 
     async with queen.terminal("pipeline", "ls") as terminal:

@@ -59,12 +59,15 @@ async def test_apply_look_and_apply_again(queen: Queen, tmp_path: Path) -> None:
 async def test_what_cannot_be_read_shows_the_place_and_changes_nothing(queen: Queen, tmp_path: Path) -> None:
     file = tmp_path / "rules.toml"
     file.write_text(FILE.replace("IN 1h", "FOR 1h"))
-    done = await queen("rules", "apply", str(file))
+    nobody = ("--url", "http://127.0.0.1:1")  # the file is read before a broker is looked for
+    done = await queen("rules", "apply", str(file), *nobody)
     assert (done.code, done.err) == (
         2,
         "queen: fraud.patterns.many: expected IN and a span such as 30s, found FOR\n"
         "  COUNT(*) > 100 FOR 1h\n"
         "                 ^\n",
     )
-    (await queen("rules", "apply", str(tmp_path / "none.toml"))).failed(2, "none.toml cannot be read")
+    (await queen("rules", "apply", str(tmp_path / "none.toml"), *nobody)).failed(2, "cannot be read")
+    file.write_text(FILE)
+    (await queen("rules", "apply", str(file), *nobody)).failed(3, "no broker at")
     assert await queen.rows("rules", "ls") == []

@@ -13,8 +13,8 @@ import pytest
 from queenstream import Generator, Pipeline, count, session, sliding, tumbling, windows
 from queenstream.cli.pipeline.places import meant
 from queenstream.errors import ConfigError, NotFound
-from queenstream.local.entries import described, is_entry, prefixes
 from queenstream.local.places import opened, pipelines_in
+from queenstream.pipeline.entries import described, is_entry, prefixes
 
 RECORDS = [
     {"user": "ann", "shop": 7, "n": 5, "at": 61_000},

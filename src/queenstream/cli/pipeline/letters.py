@@ -11,6 +11,7 @@ import typer
 
 from queenstream import paths
 from queenstream.cli.asking import DryRun, Yes, confirm, somebody_there
+from queenstream.cli.choosing import All, Ids, OneId, chosen, json_of, matching_option
 from queenstream.cli.completing import queue_names
 from queenstream.cli.connecting import connected
 from queenstream.cli.filtering import predicate
@@ -37,17 +38,9 @@ app = typer.Typer(
 QueueName = Annotated[
     str, typer.Argument(metavar="QUEUE", help="The queue with the dead letters.", autocompletion=queue_names)
 ]
-Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Dead letters, by their ids.")]
-OneId = Annotated[str, typer.Argument(metavar="ID", help="Its id.")]
 Step = Annotated[str | None, typer.Option("--step", metavar="NAME", help="Of this step.")]
 Error = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="With this text in the error.")]
-Matching = Annotated[
-    str | None,
-    typer.Option(
-        "--matching", help='Only those that fit, such as "record.amount > 9".', metavar="EXPRESSION"
-    ),
-]
-All = Annotated[bool, typer.Option("--all", help="Every dead letter of the queue.")]
+Matching = Annotated[str | None, matching_option("record.amount > 9")]
 
 _EDITED = ("step", "time", "key", "record")  # what of a letter one may change
 _PREFIXES = ("record", "data", "payload")  # of a path into it, as people write them elsewhere
@@ -156,7 +149,7 @@ def edit(
     old = letters.get(id)
     wanted: dict[str, Any] = {}
     if record is not None:
-        wanted["record"] = _json("--record", record)
+        wanted["record"] = json_of("--record", record)
     if time is not None:
         wanted["time"] = time
     if key is not None:
@@ -201,12 +194,12 @@ def replay(
     """Replay dead letters."""
     from queenstream.connectors.letters import Letters
 
-    chosen = _chosen(queen, queue, ids, step, error, matching, everything)
+    those = _chosen(queen, queue, ids, step, error, matching, everything)
     out = Printer(output)
     if dry_run:
-        out.rows(chosen, _LIST, empty="no dead letters fit; nothing would be replayed")
+        out.rows(those, _LIST, empty="no dead letters fit; nothing would be replayed")
         return
-    replayed = Letters(queen, queue).replay(chosen)
+    replayed = Letters(queen, queue).replay(those)
     out.done({"replayed": replayed}, f"replayed {amount(replayed, 'dead letter')}")
 
 
@@ -235,13 +228,13 @@ def delete(
     """Delete dead letters."""
     from queenstream.connectors.letters import Letters
 
-    chosen = _chosen(queen, queue, ids, step, error, matching, everything)
+    those = _chosen(queen, queue, ids, step, error, matching, everything)
     out = Printer(output)
     if dry_run:
-        out.rows(chosen, _LIST, empty="no dead letters fit; nothing would be deleted")
+        out.rows(those, _LIST, empty="no dead letters fit; nothing would be deleted")
         return
-    confirm(f"Delete {amount(len(chosen), 'dead letter')}?", yes=yes)
-    deleted = Letters(queen, queue).delete(chosen)
+    confirm(f"Delete {amount(len(those), 'dead letter')}?", yes=yes)
+    deleted = Letters(queen, queue).delete(those)
     out.done({"deleted": deleted}, f"deleted {amount(deleted, 'dead letter')}")
 
 
@@ -265,12 +258,14 @@ def _chosen(
     """Those that a command is to act on, in the order in which they failed."""
     from queenstream.connectors.letters import Letters
 
-    filtered = any(value is not None for value in (step, error, matching))
-    if bool(ids) + filtered + everything != 1:
-        raise ConfigError("say which: ids, or --step, --error and --matching, or --all; one of the three")
-    if ids:
-        return Letters(queen, queue).those(ids)
-    return list(_found(queen, queue, step, error, matching))[::-1]
+    return chosen(
+        ids,
+        Letters(queen, queue).those,
+        lambda: _found(queen, queue, step, error, matching),
+        by="--step, --error and --matching",
+        filtered=any(value is not None for value in (step, error, matching)),
+        everything=everything,
+    )
 
 
 def _by_hand(letter: Letter) -> dict[str, Any]:
@@ -285,7 +280,7 @@ def _by_hand(letter: Letter) -> dict[str, Any]:
     edited = click.edit(text, extension=".json")
     if edited is None:
         return {}
-    made = _json("what you wrote", edited)
+    made = json_of("what you wrote", edited)
     if not isinstance(made, dict) or set(made) != set(_EDITED):
         raise ConfigError(f"what you wrote is not an object with {', '.join(_EDITED)}; nothing was changed")
     return made
@@ -325,12 +320,3 @@ def _value(written: str) -> Any:
         return msgspec.json.decode(written)
     except msgspec.DecodeError:
         return written
-
-
-def _json(what: str, written: str) -> Any:
-    import msgspec
-
-    try:
-        return msgspec.json.decode(written)
-    except msgspec.DecodeError as error:
-        raise ConfigError(f"{what} is not JSON: {error}") from None

@@ -56,23 +56,15 @@ def entries(
     where: str, pipeline: str, step: str | None, id: str | None, keys: Collection[str] | None, limit: int
 ) -> list[dict[str, Any]]:
     """What steps remember, of all keys or of some. Spark has to be started for that."""
-    from queenstream.local.entries import described
-
     checkpoints = _checkpoints()
     known = checkpoints.facts(where, pipeline)
     if step is not None and step not in known:
         raise NotFound(f"there is no step {step} in that checkpoint; there are {', '.join(known)}")
     batch = _find(checkpoints.batches(where, pipeline), pipeline, id)
-    found = checkpoints.entries(
+    found: list[dict[str, Any]] = checkpoints.shown_entries(
         _session(), where, pipeline, step=step, keys=keys, batch=batch.id, limit=limit
     )
-    return [
-        {
-            "step": held.step,
-            **(held.entry if isinstance(held.entry, dict) else described(known[held.step], held.entry)),
-        }
-        for held in found
-    ]
+    return found
 
 
 def _checkpoints() -> ModuleType:

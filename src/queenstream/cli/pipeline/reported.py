@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -41,6 +42,14 @@ def _whole(value: Any) -> str:
 
 def _tenths(value: Any) -> str:
     return "-" if value is None else f"{value:,.1f}"
+
+
+def _share(value: Any) -> str:
+    return "-" if value is None else f"{value:.0%}"
+
+
+def _moment(value: Any) -> str:
+    return "-" if value is None else clock(datetime.fromtimestamp(value, UTC))
 
 
 def _state(path: str, title: str) -> Column:
@@ -88,6 +97,9 @@ _STEPS = (
     Column("GIVEN", "given", _whole, right=True),
     Column("FAILED", "failed", _whole, right=True, style=lambda failed: "red" if failed else ""),
     Column("LATE", "late", _whole, right=True),
+    Column("BUSY", "busy_ratio", _share, right=True),
+    Column("HELD UP", "backpressure_ratio", _share, right=True),
+    Column("WATERMARK", "watermark_timestamp_seconds", _moment, right=True),
 )
 _RUNS = (
     Column("RUN", "instance"),

@@ -138,7 +138,7 @@ def get(
     output: Output = None,
 ) -> None:
     """Show a key's state."""
-    from queenstream.local.entries import prefixes
+    from queenstream.pipeline.entries import prefixes
 
     found = _done(_entries(_place(checkpoint), pipeline, step, id, prefixes(key), _MOST))
     if not found:
