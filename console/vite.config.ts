@@ -18,5 +18,5 @@ export default defineConfig(({ mode }) => ({
     modulePreload: { polyfill: false },
   },
   server: { proxy: { "/api": broker, "/health": broker, "/metrics": broker, "/openapi.json": broker } },
-  test: { include: ["tests/**/*.test.ts"] },
+  test: { include: ["tests/**/*.test.ts"], pool: "threads", isolate: false },
 }));

@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import * as acts from "../src/lib/acts";
+import { changes, type Change } from "../src/lib/options";
 
 const ORIGIN = "http://127.0.0.1:6632";
 
@@ -52,6 +53,19 @@ describe("what acts send", () => {
   it("sends an edited payload, and none when it is as it was", () => {
     expect(acts.retryLetter("7").body).toEqual({});
     expect(acts.retryLetter("7", null).body).toEqual({ payload: null });
+  });
+  it("changes some options of a queue, and says all, as a call replaces them", () => {
+    const now = { leaseTime: 300, retryLimit: 3, retentionEnabled: false };
+    const edits = { leaseTime: "60", retryLimit: " 3", retentionEnabled: true };
+    const changed = changes(now, edits);
+    expect(changed).toHaveLength(2);
+    const act = acts.configureQueue("q", now, changed as Change[]);
+    expect(act.body).toEqual({ queue: "q", options: { leaseTime: 60, retryLimit: 3, retentionEnabled: true } });
+    expect(act.says).toContain("leaseTime from 300 s to 60 s, retentionEnabled from off to on.");
+    expect(act.python).toBe('queen.queue("q").config(lease_time=60, retry_limit=3, retention_enabled=True).create()');
+    expect(act.queen).toBe("queue create q --set leaseTime=60 --set retryLimit=3 --set retentionEnabled=true");
+    expect(changes(now, { leaseTime: "1.5" })).toBe("leaseTime is a whole number.");
+    expect(changes(now, { leaseTime: "9".repeat(20) })).toBe("leaseTime is too large.");
   });
   it("says who may", () => {
     expect([acts.clearQueue("q", 1).role, acts.retryLetter("1").role]).toEqual(["admin", "read-write"]);

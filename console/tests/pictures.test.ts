@@ -89,6 +89,12 @@ describe("the graph of a pipeline", () => {
     });
     expect(stepFigures("s", { at: 5000, stats: { "steps.s.taken": 3 } }, before).rate).toBeNull();
   });
+  it("knows how far event time is behind at a step, and nothing where there is none", () => {
+    const stats = { "steps.s.watermark_timestamp_seconds": 990, "steps.s.busy_ratio": 0.25 };
+    const found = stepFigures("s", { at: 1_000_000, stats }, null);
+    expect(found).toMatchObject({ watermark: 990_000, behind: 10, busy: 0.25, backpressure: null });
+    expect(stepFigures("t", { at: 1_000_000, stats }, null)).toMatchObject({ watermark: null, behind: null });
+  });
 });
 
 describe("findings", () => {

@@ -46,6 +46,11 @@ STEPS = {
     "failed": "Records that a step failed on.",
     "late": "Records that came too late for a step.",
 }
+STEP_GAUGES = {
+    "watermark_timestamp_seconds": "How far event time has come at a step, in seconds since 1970.",
+    "busy_ratio": "Share of the last ten seconds for which a step worked.",
+    "backpressure_ratio": "Share of the last ten seconds for which steps after a step held it up.",
+}
 HISTORY = (
     "messages",
     "errors",
@@ -83,7 +88,8 @@ def step_of(figure: str) -> tuple[str, str] | None:
     (('parse.v2', 'taken'), None)
     """
     step, _, what = figure.removeprefix(_STEP).rpartition(".")
-    return (step, what) if figure.startswith(_STEP) and what in STEPS else None
+    known = what in STEPS or what in STEP_GAUGES
+    return (step, what) if figure.startswith(_STEP) and known else None
 
 
 def families(runs: Iterable[tuple[str, Mapping[str, float]]]) -> Iterator[Metric]:
@@ -102,9 +108,10 @@ def families(runs: Iterable[tuple[str, Mapping[str, float]]]) -> Iterator[Metric
                     family.add_metric([pipeline], stats[name])
             if family.samples:
                 yield family
-    steps = {
-        what: CounterMetricFamily(f"queen_pipeline_step_{what}", told, labels=["pipeline", "step"])
-        for what, told in STEPS.items()
+    steps: dict[str, CounterMetricFamily | GaugeMetricFamily] = {
+        what: kind(f"queen_pipeline_step_{what}", told, labels=["pipeline", "step"])
+        for names, kind in ((STEPS, CounterMetricFamily), (STEP_GAUGES, GaugeMetricFamily))
+        for what, told in names.items()
     }
     for pipeline, stats in runs:
         for name, value in stats.items():

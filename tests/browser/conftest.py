@@ -10,7 +10,10 @@ import select
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -43,28 +46,54 @@ def built() -> None:
     assert index.is_file(), "the console is not built; run: make console"
 
 
+@contextmanager
+def beside(module: str, *args: str, timeout: float) -> Iterator[Callable[[], str]]:
+    """A process of ours beside the tests that ends with its standard input; gives what waits for its line."""
+    begun = time.monotonic()
+    started = subprocess.Popen(
+        [sys.executable, "-m", module, *args],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=clean_environment(),
+        cwd=ROOT,
+    )
+
+    @cache
+    def said() -> str:
+        assert started.stdout is not None
+        left = max(0.0, begun + timeout - time.monotonic())
+        readable, _, _ = select.select([started.stdout], [], [], left)
+        assert readable, f"{module} did not get ready within {timeout} s"
+        line = started.stdout.readline().strip()
+        assert line, f"{module} failed; its error is above"
+        return line
+
+    try:
+        yield said
+    finally:
+        started.communicate(timeout=120)
+
+
 @pytest.fixture(scope="package")
-def address(built: None) -> Iterator[str]:
-    """A broker without tokens, with traffic."""
+def begun(built: None) -> Iterator[tuple[str, Callable[[], str]]]:
+    """A broker, and what waits until its traffic has something of everything."""
     with up("--ephemeral", "--port", "0") as broker:
         started = broker.ready()
-        command = [sys.executable, "-m", "tests.browser.traffic", started]
-        traffic = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=clean_environment(),
-            cwd=ROOT,
-        )
-        try:
-            assert traffic.stdout is not None
-            readable, _, _ = select.select([traffic.stdout], [], [], 90)
-            assert readable, "the traffic did not get ready within 90 s"
-            assert traffic.stdout.readline() == "ready\n", "the traffic failed; its error is above"
-            yield started
-        finally:
-            traffic.communicate(timeout=60)
+        with beside("tests.browser.traffic", started, timeout=150) as ready:
+            yield started, ready
+
+
+@pytest.fixture(scope="package")
+def address(begun: tuple[str, Callable[[], str]]) -> str:
+    """A broker without tokens, where traffic begins."""
+    return begun[0]
+
+
+@pytest.fixture
+def traffic(begun: tuple[str, Callable[[], str]]) -> None:
+    """There is something of everything at that broker."""
+    assert begun[1]() == "ready"
 
 
 @pytest.fixture(scope="package")
@@ -85,6 +114,28 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
+AXE = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
+
+
+def check(page: Page, *rules: str, without: str = "") -> list[str]:
+    """What axe finds that is serious, by these rules or by all, without one."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+    options: dict[str, Any] = {"resultTypes": ["violations"], **({"runOnly": rules} if rules else {})}
+    options |= {"rules": {without: {"enabled": False}}} if without else {}
+    found: dict[str, Any] = page.evaluate("options => axe.run(document, options)", options)
+    return [
+        f"{each['id']}: {node['html'][:120]} {node['failureSummary'][:200]}"
+        for each in found["violations"]
+        if each["impact"] in ("serious", "critical")
+        for node in each["nodes"]
+    ]
+
+
+CHECKED: set[str] = set()
+"""What ``Console.check_once`` has looked at."""
+
+
 class Console:
     """The console in a tab, on one broker."""
 
@@ -99,6 +150,15 @@ class Console:
         if message.type in ("error", "warning") and not EXPECTED.search(message.text):
             self.complaints.append(message.text)
 
+    def check_once(self, what: str) -> None:
+        """That axe finds nothing serious, wide and on a phone, the first time that a test comes by."""
+        if what in CHECKED:
+            return
+        CHECKED.add(what)
+        for size in (PHONE, WIDE):
+            self.page.set_viewport_size(size)  # type: ignore[arg-type]
+            assert check(self.page) == [], what
+
     def open(self, path: str) -> Page:
         """Go there by its address, as a deep link does."""
         self.page.goto(self.address + path)
@@ -107,23 +167,26 @@ class Console:
     def confirm(self, verb: str) -> None:
         """Press the button of the dialog that is open, and wait until it is done."""
         dialog = self.page.locator("dialog[open]")
+        self.check_once(f"the dialog {verb}")
         dialog.get_by_role("button", name=verb, exact=True).click()
         dialog.wait_for(state="hidden")
 
 
+def tab(browser: Browser, address: str) -> Console:
+    """A tab of its own, with nothing stored in it."""
+    context = browser.new_context(viewport=WIDE, color_scheme="light", locale="en-GB")  # type: ignore[arg-type]
+    context.set_default_timeout(20_000)
+    return Console(context.new_page(), address)
+
+
 @pytest.fixture
-def open_console(browser: Browser) -> Iterator[Callable[..., Console]]:
-    """Tabs with nothing stored in them; what they complain about fails the test."""
+def open_console(browser: Browser) -> Iterator[Callable[[str], Console]]:
+    """Tabs that nobody has used; what they complain about fails the test."""
     opened: list[Console] = []
 
-    def start(address: str, **options: Any) -> Console:
-        context = browser.new_context(
-            **{"viewport": WIDE, "color_scheme": "light", "locale": "en-GB", **options}
-        )
-        context.set_default_timeout(20_000)
-        console = Console(context.new_page(), address)
-        opened.append(console)
-        return console
+    def start(address: str) -> Console:
+        opened.append(tab(browser, address))
+        return opened[-1]
 
     yield start
     for console in opened:
@@ -131,10 +194,24 @@ def open_console(browser: Browser) -> Iterator[Callable[..., Console]]:
     assert [each.complaints for each in opened] == [[] for _ in opened]
 
 
+@pytest.fixture(scope="package")
+def shared_tab(browser: Browser, address: str) -> Iterator[Console]:
+    """One for all tests that leave nothing behind: it has the page's files already."""
+    made = tab(browser, address)
+    yield made
+    made.page.context.close()
+
+
 @pytest.fixture
-def console(open_console: Callable[..., Console], address: str) -> Console:
-    """A tab on the broker with traffic."""
-    return open_console(address)
+def console(shared_tab: Console) -> Iterator[Console]:
+    """A tab on the broker with traffic; what it complains about fails the test."""
+    shared_tab.complaints.clear()
+    shared_tab.page.set_viewport_size(WIDE)  # type: ignore[arg-type]
+    shared_tab.page.emulate_media(color_scheme="light")
+    yield shared_tab
+    complaints = [*shared_tab.complaints]
+    shared_tab.page.goto("about:blank")  # nothing of this test goes on
+    assert complaints == []
 
 
 @pytest.fixture

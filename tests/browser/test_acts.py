@@ -125,6 +125,7 @@ def test_a_dead_letter_is_edited_and_retried(console: Console, queue: str, api: 
     page = console.open(f"/dead-letters?queue={queue}")
     page.get_by_role("region", name="Dead letters, the newest first").get_by_role("link").first.click()
     expect(page.get_by_text("its tries were used up")).to_be_visible()
+    console.check_once("a letter")
     page.screenshot(path=SCREENSHOTS / "letter.png", full_page=True)
     page.get_by_label("Payload").fill('{"n": 41}')
     page.get_by_role("button", name="Retry as edited …").click()
@@ -168,6 +169,29 @@ def test_a_queue_is_cleared_and_deleted(console: Console, queue: str, api: httpx
     console.confirm("Delete")
     expect(page).to_have_url(re.compile("/queues$"))
     assert api.get(f"/resources/queues/{queue}").status_code == 404
+
+
+def test_options_are_changed_and_it_says_which(console: Console, queue: str, api: httpx.Client) -> None:
+    page = console.open(f"/queues/{queue}?tab=options")
+    change = page.get_by_role("button", name="Change …")
+    expect(change).to_be_disabled()
+    page.get_by_label("leaseTime").fill("soon")
+    expect(page.get_by_role("status").filter(has_text="leaseTime is a whole number.")).to_be_visible()
+    expect(change).to_be_disabled()
+    page.get_by_label("leaseTime").fill("60")
+    page.get_by_label("retentionEnabled").check()
+    change.click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("leaseTime from 300 s to 60 s, retentionEnabled from off to on.")
+    dialog.get_by_role("button", name="queen", exact=True).click()
+    expect(dialog).to_contain_text(f"queen queue create {queue} --set leaseTime=60")
+    page.screenshot(path=SCREENSHOTS / "options-dialog.png")
+    console.confirm("Change")
+    expect(page.get_by_label("leaseTime")).to_have_value("60")
+    expect(change).to_be_disabled()
+    options = api.get(f"/resources/queues/{queue}").json()["options"]
+    assert (options["leaseTime"], options["retentionEnabled"]) == (60, True)
+    assert (options["retryLimit"], options["retryDelay"]) == (0, 0)  # as they were
 
 
 def test_a_group_is_deleted(console: Console, queue: str, api: httpx.Client) -> None:

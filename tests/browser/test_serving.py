@@ -17,7 +17,8 @@ from tests.integration.test_roles import token
 MOST_BYTES = 300_000
 
 
-def test_the_first_load_is_small(console: Console) -> None:
+def test_the_first_load_is_small(open_console: Callable[[str], Console], address: str) -> None:
+    console = open_console(address)
     seen: dict[str, float] = {}
     urls: dict[str, str] = {}
     session = console.page.context.new_cdp_session(console.page)
@@ -60,7 +61,7 @@ def test_files_are_compressed_kept_and_fenced(address: str) -> None:
         assert http.get("/nothing").json()["error"].startswith("there is no /nothing")
 
 
-def test_signing_in_and_out(open_console: Callable[..., Console], guarded: str) -> None:
+def test_signing_in_and_out(open_console: Callable[[str], Console], guarded: str) -> None:
     console = open_console(guarded)
     page = console.open("/queues")
     field = page.get_by_label("Token")
@@ -89,7 +90,7 @@ def test_signing_in_and_out(open_console: Callable[..., Console], guarded: str) 
     [("read-only", False, False), ("read-write", False, True), ("admin", True, True)],
 )
 def test_what_a_role_may_do(
-    open_console: Callable[..., Console], guarded: str, role: str, clear: bool, push: bool
+    open_console: Callable[[str], Console], guarded: str, role: str, clear: bool, push: bool
 ) -> None:
     headers = {"authorization": f"Bearer {token('admin')}"}
     items = [{"queue": "shop", "payload": 1}]
@@ -103,12 +104,16 @@ def test_what_a_role_may_do(
     expect(page.get_by_role("button", name="Push …")).to_be_enabled(enabled=push)
 
 
-def test_a_broker_that_goes_away_and_comes_back(console: Console) -> None:
+def test_a_broker_that_goes_away_and_comes_back(open_console: Callable[[str], Console], address: str) -> None:
+    console = open_console(address)
+    console.page.clock.install()
     page = console.open("/")
     expect(page.locator(".foot .link")).to_have_text("live")
-    console.page.context.set_offline(True)
+    page.context.set_offline(True)
+    page.clock.run_for(10_000)
     expect(page.get_by_role("alert").first).to_contain_text("The broker does not answer")
-    console.page.context.set_offline(False)
+    page.context.set_offline(False)
+    page.clock.run_for(10_000)
     expect(page.get_by_role("alert")).to_have_count(0)
     expect(page.locator(".foot .link")).to_have_text("live")
     console.complaints.clear()  # that the network was away

@@ -16,12 +16,13 @@ from typing import Any
 import httpx
 
 from queenstream import Pipeline, Queen, Queue, count, sum_, tumbling
-from queenstream.cli.demo import QUEUE, STREAM
+from queenstream.cli.demo import STREAM
+from queenstream.cli.demo_traffic import ORDERS
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 HOSTILE_QUEUE = "hostile </script><b>queue</b>"
 MANY = "many.partitions"
-PARTITIONS = 3_000
+PARTITIONS = 10_000
 BIG = 9_007_199_254_740_993  # one more than a double can tell from its neighbour
 READINGS, ALERTS, CLICKS, MATCHES = "sensors.readings", "sensors.alerts", "shop.clicks", "shop.matches"
 
@@ -41,7 +42,7 @@ def behaviour() -> Pipeline[Any]:
 
 def totals() -> Pipeline[Any]:
     """What each customer of the shop spends in ten seconds."""
-    orders = Pipeline("totals").source(Queue(QUEUE)).key_by("customer")
+    orders = Pipeline("totals").source(Queue(ORDERS)).key_by("customer")
     return (
         orders.window(tumbling("10s"))
         .aggregate(orders=count(), total=sum_("amount"))
@@ -83,7 +84,7 @@ def _await(queen: Queen) -> None:
     waiting = threading.Event()
     for _ in range(600):
         done = [each.done for each in queen.admin.stream_groups(STREAM)]
-        letters = queen.admin.dead_letters(queue=QUEUE, limit=1).total
+        letters = queen.admin.dead_letters(queue=ORDERS, limit=1).total
         if any(done) and letters:
             return
         waiting.wait(0.1)

@@ -20,8 +20,8 @@ from queenstream.local.run import start
 from queenstream.pipeline.running import RunOptions
 from queenstream.pipeline.samples import MOST_CHARACTERS, MOST_ROWS, Samples, as_text
 from tests.conftest import Clock
+from tests.integration.streams.streaming import eventually
 from tests.integration.test_pipelines import tell
-from tests.integration.test_streams import eventually
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -4,8 +4,10 @@
  */
 
 import { count, several } from "./format";
+import { told, type Change } from "./options";
 import { path } from "./paths";
 import type { Role } from "./session.svelte";
+import type { Options } from "./types";
 
 export interface Act {
   /** On the button and in the dialog's head: "Delete the queue orders". */
@@ -102,6 +104,26 @@ export function push(queue: string, partition: string, payload: unknown): Act {
     python: `queen.queue(${literal(queue)}).partition(${literal(lane)}).push(${literal(payload)})`,
     queen: `push ${quote(queue)} --partition ${quote(lane)} ${quote(JSON.stringify(payload))}`,
     tell: () => `Stored in ${lane}.`,
+  };
+}
+
+export function configureQueue(queue: string, now: Options, changed: Change[]): Act {
+  // A call replaces all options, so all are said.
+  const options: Options = { ...now, ...Object.fromEntries(changed.map(({ name, to }) => [name, to])) };
+  const snake = (name: string) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+  const pairs = Object.entries(options);
+  return {
+    title: `Change options of ${queue}`,
+    verb: "Change",
+    says: `It changes ${changed.map(told).join(", ")}. All other options stay as they are. Every broker goes by it from the next push and pop on; leases that are out keep their time.`,
+    method: "POST",
+    path: path("configure"),
+    body: { queue, options },
+    role: "read-write",
+    danger: true,
+    python: `queen.queue(${literal(queue)}).config(${pairs.map(([name, value]) => `${snake(name)}=${literal(value)}`).join(", ")}).create()`,
+    queen: `queue create ${quote(queue)}${pairs.map(([name, value]) => ` --set ${name}=${value}`).join("")}`,
+    tell: () => `${queue} has ${changed.length === 1 ? "the new option" : "the new options"}.`,
   };
 }
 

@@ -67,6 +67,11 @@ export function percent(value: number | null | undefined): string {
   return value === null || value === undefined ? "–" : `${Number(value.toFixed(value < 10 ? 2 : 1))} %`;
 }
 
+/** A share of 0 to 1: 0.004 → "0 %", 0.25 → "25 %". */
+export function share(value: number | null | undefined): string {
+  return value === null || value === undefined ? "–" : `${Math.round(value * 100)} %`;
+}
+
 /** A moment in local time: "11:01:05" today, else with its date. */
 export function moment(iso: string | null | undefined, now = new Date()): string {
   if (!iso) return "–";

@@ -24,7 +24,7 @@ export interface Drawing<T extends GraphNode> {
   height: number;
 }
 
-export const BOX = { width: 204, height: 76, across: 40, down: 18 };
+export const BOX = { width: 204, height: 120, across: 40, down: 18 };
 
 /** Sources left, sinks right; a step stands one column behind the furthest of its inputs, near to their rows. */
 export function layout<T extends GraphNode>(nodes: T[]): Drawing<T> {

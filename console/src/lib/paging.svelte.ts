@@ -9,7 +9,7 @@
 import { ApiError } from "./api";
 import { visible } from "./visible.svelte";
 
-const FIRST_PAGE = 200; // rows; no page is longer
+const FIRST_PAGE = 200; // rows; no first page is longer
 
 export interface Slice<T, C> {
   rows: T[];

@@ -1,6 +1,6 @@
 /** Which rows of a long list are in sight, and how much space those above and below take. */
 
-const MARGIN = 8; // rows beyond the edges: a quick wheel finds them there
+const MARGIN = 4; // rows beyond the edges: a quick wheel finds them there
 
 export interface Shown {
   from: number;

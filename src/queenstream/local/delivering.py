@@ -66,6 +66,10 @@ class Deliverer:
             raise group.exceptions[0] from None
 
     async def _write(self, name: str, epoch: str, rows: Sequence[Any]) -> None:
+        with self._engine.work.at(name):
+            await self._write_all(name, epoch, rows)
+
+    async def _write_all(self, name: str, epoch: str, rows: Sequence[Any]) -> None:
         refused = await self._writers[name].write(epoch, rows)
         if not refused:
             return

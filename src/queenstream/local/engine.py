@@ -34,6 +34,10 @@ from queenstream.local.operators.stateless import (
 from queenstream.pipeline.failing import Along
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.samples import Samples
+from queenstream.pipeline.work import Work
+
+DELIVERY = ""
+"""Who holds up all steps while rows have to be in the sinks before anything goes on; no step is called so."""
 
 
 @dataclass(slots=True)
@@ -100,6 +104,7 @@ class Engine:
         self._operators: list[Operator[Any]] = list(compile_plan(plan, self._around).values())
         self._by_name = {operator.node.name: operator for operator in self._operators}
         self.samples = Samples()
+        self.work = Work(plan, held_by={write.name: DELIVERY for write in plan.sinks})
         self._idle: set[str] = set()
         self._ended: set[str] = set()
 
@@ -114,6 +119,13 @@ class Engine:
         times = [operator.watermark for operator in self._operators if isinstance(operator, Keeper)]
         known = [time for time in times if time is not None]
         return min(known) if known and len(known) == len(times) else None
+
+    @property
+    def step_watermarks(self) -> dict[str, int]:
+        """How far event time has come at the steps that go by it or set it, in µs; of others, nothing."""
+        times = {each.node.name: each.watermark for each in self._operators if isinstance(each, Keeper)}
+        times |= {each.node.name: each.highest for each in self._clocks_of()}
+        return {name: time for name, time in times.items() if time is not None}
 
     def latest(self, clock: str) -> int | None:
         """The latest event time that a step which sets it, or a source, has seen, in µs."""
@@ -236,7 +248,7 @@ class Engine:
             out = nothing() if isinstance(operator, ReadOperator) else await self._through(operator, inputs)
             before = self._mark_of([marks[each.name] for each in node.inputs])
             if isinstance(operator, Keeper) and before.time is not None:
-                with _without_collecting(operator):
+                with self.work.at(node.name), _without_collecting(operator):
                     due = await operator.advance(max(before.time, operator.watermark or before.time))
                 operator.counts.given += len(due.records)
                 if self.samples.on:
@@ -251,7 +263,7 @@ class Engine:
             operator, LateOperator
         ):
             return nothing()
-        with _without_collecting(operator):
+        with self.work.at(operator.node.name), _without_collecting(operator):
             out = await operator.process(inputs)
         operator.counts.taken += sum(len(batch.records) for batch in inputs)
         operator.counts.given += len(out.records)

@@ -26,7 +26,7 @@ from queenstream.local.checkpoints import (
     open_store,
 )
 from queenstream.local.delivering import Deliverer, outbox_of
-from queenstream.local.engine import Engine, Outputs
+from queenstream.local.engine import DELIVERY, Engine, Outputs
 from queenstream.local.intake import MOST_BYTES, Intake, Pressure, intake_for
 from queenstream.pipeline.lineage import in_order
 from queenstream.pipeline.metrics import Meter
@@ -310,4 +310,5 @@ class Loop:
         """Wait until what is under way has been delivered."""
         if self._under_way is not None:
             under_way, self._under_way = self._under_way, None
-            await under_way
+            with self.engine.work.at(DELIVERY):
+                await under_way

@@ -21,12 +21,14 @@ from queenstream.connectors import Context, reader_for, writer_for
 from queenstream.connectors.reporting import reporter_for
 from queenstream.connectors.rules import with_rules
 from queenstream.errors import ConfigError, RunAborted
+from queenstream.figures import step_figure
 from queenstream.local.delivering import sinks_of
-from queenstream.local.entries import find_entries, prefixes
+from queenstream.local.entries import find_entries
 from queenstream.local.epochs import Loop
 from queenstream.local.failures import Counts
-from queenstream.local.intake import Pressure
+from queenstream.local.intake import Intake, Pressure
 from queenstream.local.places import opened
+from queenstream.pipeline.entries import prefixes
 from queenstream.pipeline.metrics import Meter, prometheus_text, serve_prometheus, step_stats
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
@@ -139,7 +141,7 @@ class LocalRun:
         return None if at is None else datetime.fromtimestamp(at / 1e6, UTC)
 
     def get_stats(self) -> dict[str, float]:
-        """Its figures; those of a step are ``steps.<name>.taken``, ``given``, ``failed`` and ``late``."""
+        """Its figures; those of a step are ``steps.<name>.taken`` and so on (``queenstream.figures``)."""
         intakes = [source.intake for source in list(self._loop.sources)]
         watermark = self._loop.engine.watermark
         now = to_us(datetime.now(UTC))
@@ -149,11 +151,24 @@ class LocalRun:
                 {name: asdict(counts) for name, counts in self.steps.items()},
                 [read.name for read in self.plan.sources],
             ),
+            **self._steps_now(intakes),
             "queue_depth": float(sum(intake.lag() or 0 for intake in intakes)),
             "dropped": float(sum(intake.dropped for intake in intakes)),
             "watermark_lag_seconds": 0.0 if watermark is None else (now - watermark) / 1e6,
             "live": float(self.live),
         }
+
+    def _steps_now(self, intakes: list[Intake]) -> dict[str, float]:
+        """Where event time is at the steps, who works, and who waits; a source, for room, too."""
+        engine = self._loop.engine
+        found = engine.work.stats()
+        for step, at in engine.step_watermarks.items():
+            found[step_figure(step, "watermark_timestamp_seconds")] = at / 1e6
+        for intake in intakes:
+            name = step_figure(intake.node.name, "backpressure_ratio")
+            full = min(1.0, intake.waiting / intake.node.backpressure.threshold)
+            found[name] = max(found.get(name, 0.0), full)
+        return found
 
     def look(self, key: str | None = None) -> dict[str, Any]:
         """What can be seen inside: batches, samples of rows, checkpoints, and what is remembered of a key.

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from queenstream import durations
 from queenstream.pipeline.records import event_time, moment
@@ -29,18 +29,22 @@ from queenstream.pipeline.records import event_time, moment
 
 @runtime_checkable
 class Gatherer(Protocol):
-    """A function of a step that may have the records of a key together: one state for all of them.
+    """A function of a step that takes the records of a key together: one state for all of them.
 
     It gives nothing for a record; what it finds comes with its timers.
     """
 
     def prepared(self, record: Any) -> Any:
-        """What it keeps of a record; raises for one that it cannot take."""
+        """What it keeps of a record; raises for one that it cannot take. It has no effects."""
         ...
 
-    def gather(self, entries: Iterable[tuple[int, Any]], state: State) -> None:
-        """Take records, each with its time and what was kept of it. It does not fail."""
+    def gather(self, entries: Iterable[Entry], state: State) -> None:
+        """Take records, in the order in which they came. It does not fail, and may keep the entries."""
         ...
+
+
+Entry: TypeAlias = list[Any]
+"""A record's time, and what is kept of it."""
 
 
 class State:

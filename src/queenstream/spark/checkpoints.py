@@ -22,6 +22,7 @@ from pyspark.sql import functions as f
 
 from queenstream.errors import CheckpointError
 from queenstream.pipeline import fingerprints
+from queenstream.pipeline.entries import described
 from queenstream.pipeline.fingerprints import Facts
 from queenstream.pipeline.keys import key_text
 from queenstream.pipeline.nodes import Aggregation, Deduplicate, Join, Stateful
@@ -114,6 +115,28 @@ def entries(
             if step in (None, name):
                 found += _native(reader.load(), name, _clock(home), keys, limit)
     return found
+
+
+def shown_entries(
+    spark: SparkSession,
+    checkpoint: str | Path,
+    pipeline: str,
+    *,
+    step: str | None = None,
+    keys: Collection[str] | None = None,
+    batch: int | None = None,
+    limit: int = 1_000,
+) -> list[dict[str, Any]]:
+    """The same as people read it: the parts of an entry by their names, with the step's."""
+    known = facts(checkpoint, pipeline)
+    found = entries(spark, checkpoint, pipeline, step=step, keys=keys, batch=batch, limit=limit)
+    return [
+        {
+            "step": held.step,
+            **(held.entry if isinstance(held.entry, dict) else described(known[held.step], held.entry)),
+        }
+        for held in found
+    ]
 
 
 def state(spark: SparkSession, checkpoint: str | Path, pipeline: str, step: str, key: Any) -> list[Any]:

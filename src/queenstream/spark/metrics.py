@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from queenstream.figures import step_figure
 from queenstream.pipeline.metrics import Counts, Meter, percentiles, step_stats
 from queenstream.pipeline.planning import Plan
+from queenstream.pipeline.work import Work
 from queenstream.spark import flow
 from queenstream.spark.keyed.base import FOREVER
 
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 _DURATIONS = 1_000  # batches that the percentiles are of
 Late = Callable[[Any], int]
 """By Spark's progress of a batch, how many of its records were too late."""
+
+STEPS = ""
+"""Who works while Spark computes a batch: all steps but the sinks; none of them is called so."""
 
 BEHIND = "behind"  # in what our own source reports: how many messages its last batch has left
 
@@ -56,6 +62,13 @@ class RunMeter:
         self.told: Observed | None = None
         self.late_in: Late = lambda _: 0
         self._sources = [read.name for read in plan.sources]
+        self._with_state = [node.name for node in plan.nodes if node.keeps_state]
+        sinks = {write.name for write in plan.sinks}
+        self.work = Work(
+            plan,
+            done_by={node.name: STEPS for node in plan.nodes if node.name not in sinks},
+            held_by={name: name for name in self._sources},  # they are read with the rest, and wait for it
+        )
         self._meter = Meter()
         self._counts = {node.name: {"failed": 0, "late": 0} for node in plan.nodes}
         self._sink_counts: Counts = {}
@@ -113,13 +126,17 @@ class RunMeter:
         counts = {step: dict(numbers) for step, numbers in self._counts.items()}
         for step, more in self._sink_counts.items():
             counts[step] = {**counts.get(step, {}), **more}
+        watermark = self._reached()
+        marks = {} if watermark is None else dict.fromkeys(self._with_state, watermark)  # a query has one
         return {
             **self._meter.stats(),
             **step_stats(counts, self._sources),
+            **self.work.stats(),
+            **{step_figure(step, "watermark_timestamp_seconds"): at for step, at in marks.items()},
             **percentiles("batch_duration", self._durations.copy()),
             **self._of_spark,
             "queue_depth": self._of_spark["queue_depth"] + fed_behind,
-            "watermark_lag_seconds": self._lag(),
+            "watermark_lag_seconds": 0.0 if watermark is None else max(0.0, time.time() - watermark),
             "dropped": 0.0,  # Spark slows its sources
             "batches": float(self.batches),
             "live": float(live),
@@ -134,21 +151,21 @@ class RunMeter:
         self._taken = sum(each.get("taken", 0) + each.get("failed", 0) for each in read)
         self._meter.took(self._taken)
 
-    def _lag(self) -> float:
-        """How far the watermark is behind the clock, in seconds; 0, where there is none."""
+    def _reached(self) -> float | None:
+        """The query's watermark, in seconds since 1970; None, where there is none, or none any more."""
         if self._watermark is None:
-            return 0.0
+            return None
         try:
             shown = datetime.fromisoformat(self._watermark)
         except ValueError:  # the end of all input: a year with more than four digits
-            return 0.0
+            return None
         ms = int(shown.timestamp() * 1_000)
         reached = flow.from_watermark(ms)
         if reached is None or reached == FOREVER:
-            return 0.0
+            return None
         if self.told is not None and self.told.clock is not None:
             reached = self.told.clock.time_of(ms * 1_000)
-        return max(0.0, datetime.now(UTC).timestamp() - reached / 1e6)
+        return reached / 1e6
 
 
 def _observed(progress: Any, told: Observed, late_in: Late) -> dict[str, dict[str, int]]:

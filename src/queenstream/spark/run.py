@@ -33,6 +33,7 @@ from queenstream.pipeline.running import RunOptions
 from queenstream.schemas import Schema
 from queenstream.schemas.types import Struct
 from queenstream.spark import session
+from queenstream.spark.asking import KeyState
 from queenstream.spark.checkpoints import batches
 from queenstream.spark.compile import Compiler, check
 from queenstream.spark.expressions import spark_type
@@ -40,7 +41,7 @@ from queenstream.spark.failures import cause_of
 from queenstream.spark.homes import home_for
 from queenstream.spark.kafka import KafkaDecoder, read_kafka, typed_rows
 from queenstream.spark.lateness import LateRecords
-from queenstream.spark.metrics import RunMeter
+from queenstream.spark.metrics import STEPS, RunMeter
 from queenstream.spark.native import Native, arrow_type, clock_of, native, source_columns
 from queenstream.spark.restarts import Restarts
 from queenstream.spark.sinks import Deliverer, Told, sinks_of, told_by
@@ -112,6 +113,8 @@ class SparkRun:
         self._restarts = Restarts()
         self._rows: DataFrame
         self._query: StreamingQuery | None = None
+        where = options.checkpoint
+        self._asked = None if where is None else KeyState(where, plan.name)
         self._reporter = reporter_for(plan, "spark", options, self.get_stats, self._failure, self.look)
 
     def start(self) -> None:
@@ -131,7 +134,12 @@ class SparkRun:
             self._events.close()
             raise
         self._deliverer = Deliverer(
-            self.plan, self._options, self._home.generation, self._home.outbox, self._events
+            self.plan,
+            self._options,
+            self._home.generation,
+            self._home.outbox,
+            self._events,
+            self._meter.work,
         )
         try:
             self._deliverer.open()
@@ -173,7 +181,7 @@ class SparkRun:
             self._reporter.end(self._error)
 
     def get_stats(self) -> dict[str, float]:
-        """Its figures; those of a step are ``steps.<name>.taken``, ``given``, ``failed`` and ``late``."""
+        """Its figures; those of a step are ``steps.<name>.taken`` and so on (``queenstream.figures``)."""
         query = self._running()
         self._meter.progress(query.lastProgress)
         behind = sum(into.behind(self._meter.files_taken(into.folder)) for into in self._feeds.values())
@@ -181,19 +189,21 @@ class SparkRun:
         return self._meter.stats(live=self._is_live(query), fed_behind=behind + unread)
 
     def look(self, key: str | None = None) -> dict[str, Any]:
-        """What can be seen inside: batches, samples of the sinks' rows, checkpoints.
+        """What can be seen inside: batches, samples of the sinks' rows, checkpoints, what a key's state is.
 
-        What is remembered of a key is with the workers: ``queen pipeline state`` reads it from a checkpoint.
+        The latter is read from the checkpoint in the background: it comes with a later look.
         """
         samples, where = self._deliverer.samples, self._options.checkpoint
         samples.ask()
         stored = [] if where is None else batches(where, self.plan.name)[:_MOST_SHOWN]
-        asked = "Spark's state is read from a checkpoint: queen pipeline state get KEY --checkpoint WHERE"
+        state: dict[str, Any] = {}
+        if key is not None and self._asked is not None:
+            state = self._asked.look(self._rows.sparkSession, key)
         return {
             "batches": self._meter.shown_batches(),
             "samples": samples.rows(),
             "checkpoints": [{"id": str(each.id), "committedAt": each.at, "clean": None} for each in stored],
-            "error": None if key is None else asked,
+            **state,
         }
 
     def metrics(self) -> bytes:
@@ -365,7 +375,8 @@ class SparkRun:
         try:
             if self._query is not None:  # it may begin before we know it
                 self._meter.progress(self._query.lastProgress)
-            told = self._told(rows, batch_id)
+            with self._meter.work.at(STEPS):
+                told = self._told(rows, batch_id)
             self._deliverer.deliver(batch_id, told.outbox)
             self._meter.count(batch_id, told.counts, self._deliverer.counts)
         except BaseException as error:
@@ -413,6 +424,8 @@ class SparkRun:
             self._meter.progress(self._running().lastProgress)  # while what it tells of is still there
             if self._reporter is not None:
                 self._reporter.end(self._error)
+            if self._asked is not None:
+                self._asked.close(self._rows.sparkSession)
             self._close()
 
     def _close(self) -> None:

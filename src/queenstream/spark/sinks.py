@@ -32,6 +32,7 @@ from queenstream.pipeline.policies import DeadLetters
 from queenstream.pipeline.records import short
 from queenstream.pipeline.running import RunOptions
 from queenstream.pipeline.samples import Samples
+from queenstream.pipeline.work import Work
 from queenstream.spark import flow
 from queenstream.spark.records import unpacked
 
@@ -94,13 +95,20 @@ class Deliverer:
     """The writers of a run. ``generation`` tells its batches from those of other runs."""
 
     def __init__(
-        self, plan: Plan, told: RunOptions, generation: str, folder: Path | None, events: Events
+        self,
+        plan: Plan,
+        told: RunOptions,
+        generation: str,
+        folder: Path | None,
+        events: Events,
+        work: Work,
     ) -> None:
         self._plan = plan
         self._context = Context(plan.name, "dead letters", told.url, token=told.token)
         self._generation = generation
         self._folder = folder
         self._events = events
+        self._work = work
         self._writes: dict[str, Write] = {write.name: write for write in plan.sinks}
         self._writers: dict[str, Writer] = {
             name: writer_for(sink, Context(plan.name, name, told.url, token=told.token))
@@ -136,6 +144,8 @@ class Deliverer:
         if path.exists():
             before: Outbox = pickle.loads(path.read_bytes())  # noqa: S301 - written below
             return before
+        if not any(outbox.values()):  # nothing will be in a sink that could differ the next time
+            return outbox
         for old in self._folder.glob("*.pickle"):
             old.unlink()
         hidden = path.with_suffix(".new")
@@ -151,7 +161,8 @@ class Deliverer:
         for name, rows in outbox.items():
             if rows and name in self._writers:
                 self.samples.see(name, rows)
-                await self._write(name, epoch, rows, letters)
+                with self._work.at(name):
+                    await self._write(name, epoch, rows, letters)
         for name, rows in letters.items():
             refused = await self._writers[name].write(f"{epoch}-refused", rows)
             if refused:

@@ -23,8 +23,8 @@ from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.policies import DeadLetters
 from queenstream.pipeline.running import RunOptions
 from tests.conftest import StartBroker
+from tests.integration.streams.streaming import eventually
 from tests.integration.test_roles import SECRET, token
-from tests.integration.test_streams import eventually
 
 Row = dict[str, Any]
 
