@@ -419,7 +419,7 @@ async def test_unknown_routes_and_methods(http: httpx.AsyncClient) -> None:
 def payload_of(answer: httpx.Response) -> bytes:
     """The one payload of a pop, byte for byte."""
     assert answer.status_code == 200, answer.text
-    return answer.content.partition(b'"data":')[2].rpartition(b',"producerSub"')[0]
+    return answer.content.partition(b'"data":')[2].rpartition(b',"createdAt"')[0]
 
 
 PAYLOADS = [
@@ -427,7 +427,7 @@ PAYLOADS = [
     b"1e400", b"-1E-400", b"1" + b"0" * 400, b"0.1" + b"0" * 300 + b"1", b"123456789012345678901234567890",
     b'"\\u0000"', b'{"\\u0000": "a\\u0000b"}', b'"\\/\\b\\f\\n\\r\\t\\"\\\\"', '"é😀\u2028\x7f"'.encode(),
     b'"\\ud83d\\ude00"', b'{"a":1,"a":2}', b'{ "spaces" : [ 1 , 2 ] }', b"[" * 200 + b"]" * 200,
-    b'"' + b"x" * MIB + b'"', '"‮rtl e\u0301"'.encode(), b'"\',\\"producerSub\\":null"',
+    b'"' + b"x" * MIB + b'"', '"‮rtl e\u0301"'.encode(), b'"\',\\"createdAt\\":null"',
 ]  # fmt: skip
 
 
@@ -484,7 +484,7 @@ async def test_random_payloads_come_out_as_they_went_in(
     assert data(answer.json()["messages"]) == [payload for payload, _ in payloads]
     at = 0
     for text in texts:
-        at = answer.content.index(b'"data":' + text.encode() + b',"producerSub"', at) + 1
+        at = answer.content.index(b'"data":' + text.encode() + b',"createdAt"', at) + 1
 
 
 @random_input

@@ -210,7 +210,7 @@ def test_a_list_of_thousands_has_a_few_rows_in_the_page_and_is_smooth(console: C
         "  const now = performance.now(); took.push(now - last); last = now; }"
         " return took.sort((one, other) => one - other) }"
     )
-    # docs/console.md has what it is on a quiet machine; here others work at the same time.
+    # docs/console.md has what it is; here others work at the same time.
     assert frames[50] < 50, frames
     assert frames[95] < 200, frames
     page.get_by_label("Name begins with").fill("lane-0012")
