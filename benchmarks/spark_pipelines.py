@@ -119,7 +119,7 @@ def _by_hand(spark: SparkSession, broker: TemporaryBroker, to: list[Row]) -> Non
             "page", "n", "total",
         )
     )  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         writer = totals.writeStream.foreachBatch(write).option("checkpointLocation", folder)
         writer.trigger(availableNow=True).start().awaitTermination()
 
@@ -191,7 +191,7 @@ def _by_rate(spark: SparkSession, ticks: int) -> list[float]:
     """The same for Spark's own source of one row a second, into nothing."""
     rows = spark.readStream.format("rate").option("rowsPerSecond", 1).load()
     counts = rows.withWatermark("timestamp", "0 seconds").groupBy(sql.window("timestamp", "1 second")).count()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         query = counts.writeStream.format("noop").option("checkpointLocation", folder).start()
         try:
             _taken(query, ticks)

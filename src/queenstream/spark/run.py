@@ -385,7 +385,8 @@ class SparkRun:
 
     def _told(self, rows: DataFrame, batch_id: int) -> Told:
         if self._is_native:
-            return self._native.told(rows, batch_id, self._home.generation)
+            before = self._meter.state_rows_after(batch_id - 1)
+            return self._native.told(rows, batch_id, self._home.generation, before)
         return told_by(self.plan, rows.toArrow())
 
     def _await(self, timeout: float | None) -> bool:

@@ -99,9 +99,14 @@ class Native:
                     pending.append((each, through(each, frame)))
         return found
 
-    def told(self, batch: DataFrame, batch_id: int, generation: str) -> Told:
-        """Let tasks write what they can of a batch; the rest of it is for the driver to write."""
+    def told(self, batch: DataFrame, batch_id: int, generation: str, state_rows: int | None) -> Told:
+        """Let tasks write what they can of a batch; the rest of it is for the driver to write.
+
+        ``state_rows``: how many the state had before the batch, if that is known.
+        """
         told = Told()
+        # A window that closes was in the state; one that changes may be new.
+        few = state_rows is not None and state_rows <= _FEW and self.output_mode == "append"
         if self._alone is None:
             outputs = self._branches(batch.persist())
         else:
@@ -109,7 +114,9 @@ class Native:
         for write in self._plan.sinks:
             rows, schema = outputs[write.name]
             if writes_directly(write, schema):
-                told.outbox[write.name] = self._pushed(write, rows, schema, batch_id, generation)
+                told.outbox[write.name] = self._pushed(
+                    write, rows, schema, f"{generation} {write.name}", batch_id, few
+                )
             else:
                 told.outbox[write.name] = records_of(rows, schema)
         if self._alone is None:
@@ -117,15 +124,15 @@ class Native:
         return told
 
     def _pushed(
-        self, write: nodes.Write, rows: DataFrame, schema: Schema, batch_id: int, generation: str
+        self, write: nodes.Write, rows: DataFrame, schema: Schema, name: str, batch_id: int, surely_few: bool
     ) -> list[Any]:
         """Let tasks push rows into a queue; left to the driver: a few rows, or what they cannot push."""
         assert isinstance(write.sink, Queue)
         if isinstance(self._with_state, nodes.Aggregation):
-            few = few_of(rows, schema, _FEW)
+            few = few_of(rows, schema, _FEW, surely=surely_few)
             if few is not None:
                 return few
-        write_directly(rows, write.sink, f"{generation} {write.name}", batch_id)
+        write_directly(rows, write.sink, name, batch_id)
         by = write.sink.partition_by
         return [] if by is None else records_of(without_partition(rows, by), schema)
 

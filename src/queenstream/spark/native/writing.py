@@ -42,9 +42,13 @@ def records_of(rows: DataFrame, schema: Schema) -> list[dict[str, Any]]:
     return _records(rows.toArrow(), schema)
 
 
-def few_of(rows: DataFrame, schema: Schema, most: int) -> list[dict[str, Any]] | None:
-    """The same if there are at most so many, otherwise None. Not by ``limit``, which needs a shuffle."""
-    table = rows.where(f.monotonically_increasing_id().bitwiseAND(_PLACE) <= most).toArrow()
+def few_of(rows: DataFrame, schema: Schema, most: int, *, surely: bool) -> list[dict[str, Any]] | None:
+    """The same if there are at most so many, otherwise None; ``surely``: there are, as far as one can tell.
+
+    Otherwise no partition gives more than that many. Not by ``limit``, which needs a shuffle.
+    """
+    bounded = rows if surely else rows.where(f.monotonically_increasing_id().bitwiseAND(_PLACE) <= most)
+    table = bounded.toArrow()
     return None if table.num_rows > most else _records(table, schema)
 
 
