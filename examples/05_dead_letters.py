@@ -40,7 +40,7 @@ def main() -> None:
 
         # A consumer can also decide by itself: not again, at once.
         orders.push({"amount": 0})
-        for message in orders.group("billing").pop():
+        for message in orders.group("billing").wait("5s").pop():
             message.dead_letter("nothing to charge")
         print(letters.list()[0].error_message)
 
