@@ -70,8 +70,8 @@ class Home:
 
     @property
     def outbox(self) -> Path | None:
-        """Where a batch waits until it is written."""
-        if self.folder is None:
+        """Where a batch waits until it is written; None: in memory, since no other run goes on from here."""
+        if self.folder is None or self.temporary:
             return None
         outbox = self.folder / "outbox"
         outbox.mkdir(parents=True, exist_ok=True)

@@ -67,7 +67,7 @@ class LateRecords:
     def _count(self, node: nodes.Aggregation, source: Any, watermark_us: int) -> int:
         assert isinstance(node.window, Tumbling | Sliding), "Spark has no others of ours"
         [reading] = self._plan.sources
-        frame = read(reading, self._again(reading, source), counted=False)
+        frame = read(reading, lambda again: self._again(again, source), counted=False)
         for step in _between(reading, node):
             frame = through(step, frame)
         at = f.unix_micros(f.col(TIME))
@@ -83,7 +83,7 @@ class LateRecords:
         assert schema is not None, "it is typed"
         if into is None and isinstance(reading.source, Kafka):
             rows = batch_of_kafka(self._spark, reading.source, start, end)
-            return typed_rows(rows, schema, source_columns(reading, schema))
+            return typed_rows(rows, schema, source_columns(reading))
         if into is None:
             assert isinstance(reading.source, Queue), "streams are read in Python"
             payload = spark_type(Struct(schema.fields))
@@ -91,7 +91,7 @@ class LateRecords:
             return batch_of_broker(self._spark, reading.source, self._told, *where, payload)
         first = -1 if start is None else start["logOffset"]
         files = [str(into.file(number)) for number in range(first + 1, end["logOffset"] + 1)]
-        return self._spark.read.schema(source_columns(reading, schema)).parquet(*files)
+        return self._spark.read.schema(source_columns(reading)).parquet(*files)
 
 
 def _between(first: Node, last: Node) -> list[Node]:

@@ -25,38 +25,24 @@ from queenstream.connectors.events import Events
 from queenstream.connectors.reporting import reporter_for
 from queenstream.connectors.rules import with_rules
 from queenstream.errors import ConfigError, RunFailed
-from queenstream.pipeline.endpoints import Kafka, Queue, Stream
 from queenstream.pipeline.metrics import prometheus_text, serve_prometheus
 from queenstream.pipeline.nodes import Read
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
-from queenstream.schemas import Schema
 from queenstream.schemas.types import Struct
 from queenstream.spark import session
 from queenstream.spark.asking import KeyState
 from queenstream.spark.checkpoints import batches
 from queenstream.spark.compile import Compiler, check
-from queenstream.spark.expressions import spark_type
 from queenstream.spark.failures import cause_of
 from queenstream.spark.homes import home_for
-from queenstream.spark.kafka import KafkaDecoder, read_kafka, typed_rows
 from queenstream.spark.lateness import LateRecords
+from queenstream.spark.loading import Sources, decoder
 from queenstream.spark.metrics import STEPS, RunMeter
-from queenstream.spark.native import Native, arrow_type, clock_of, native, source_columns
+from queenstream.spark.native import arrow_type, native
 from queenstream.spark.restarts import Restarts
 from queenstream.spark.sinks import Deliverer, Told, sinks_of, told_by
-from queenstream.spark.sources import (
-    FED,
-    Decoder,
-    FedDecoder,
-    Feed,
-    QueueDecoder,
-    StreamDecoder,
-    feed,
-    is_fed,
-    read_broker,
-    read_fed,
-)
+from queenstream.spark.sources import Feed, feed, is_fed
 
 __all__ = ["SparkRun", "start"]
 
@@ -121,14 +107,15 @@ class SparkRun:
         """Begin; ``start(plan, options)`` does."""
         try:
             spark = session(self.plan.name, self._options.master)
-            self._is_native = native(self.plan, spark)
-            self._home = home_for(
+            self._sources = Sources(spark, self.plan, self._options)
+            self._native = native(self.plan, self._sources.typed)
+            self._home = self._sources.home = home_for(
                 spark,
                 self.plan,
                 self._options.checkpoint,
                 self._options.from_checkpoint,
-                native=self._is_native,
-                clock=clock_of(self.plan) if self._is_native else None,
+                native=self._native is not None,
+                clock=None if self._native is None else self._native.clock,
             )
         except BaseException:
             self._events.close()
@@ -239,16 +226,18 @@ class SparkRun:
     # How it is put together
 
     def _compiled(self, spark: SparkSession) -> DataFrame:
-        sources = {read.name: self._source(spark, read) for read in self.plan.sources}
-        if self._is_native:
-            self._native = Native(self.plan, sources)
-            self._meter.told = self._native.observed
-            clock = self._native.clock
-            if clock is not None:
-                where = (spark, self._feeds, self._options)
-                self._meter.late_in = LateRecords(self.plan, *where, clock)
-            return self._native.rows
-        return Compiler(self.plan, self._decoders(), self._options).compile(sources)
+        if self._feeds and self._native is not None:  # now that there is something to feed from
+            self._native = native(self.plan, self._sources.typed)
+        if self._native is None:
+            decoders = {read.name: decoder(number, read) for number, read in enumerate(self.plan.sources)}
+            rows = {read.name: self._sources.plain(read) for read in self.plan.sources}
+            return Compiler(self.plan, decoders, self._options).compile(rows)
+        self._meter.told = self._native.observed
+        clock = self._native.clock
+        if clock is not None:
+            where = (spark, self._feeds, self._options)
+            self._meter.late_in = LateRecords(self.plan, *where, clock)
+        return self._native.rows
 
     def _open_feeds(self) -> None:
         """For what the tasks do not read; a run that comes to an end is fed before it begins."""
@@ -306,39 +295,12 @@ class SparkRun:
 
     def _record_type(self, read: Read) -> pa.DataType | None:
         schema = read.source.columns
-        return arrow_type(Struct(schema.fields)) if self._is_native and schema is not None else None
-
-    def _source(self, spark: SparkSession, read: Read) -> DataFrame:
-        schema = read.source.columns
-        typed = schema if self._is_native else None
-        if read.name in self._feeds:
-            columns = FED if typed is None else source_columns(read, typed)
-            return read_fed(spark, self._home.feed(read.name), columns)
-        if isinstance(read.source, Kafka):
-            messages = read_kafka(spark, read.source, self.plan.name)
-            return messages if typed is None else typed_rows(messages, typed, source_columns(read, typed))
-        assert isinstance(read.source, Queue | Stream)
-        payload = "STRING" if typed is None else spark_type(Struct(typed.fields))
-        return read_broker(spark, read.source, self.plan.name, self._options, payload)
-
-    def _decoders(self) -> dict[str, Decoder]:
-        return {read.name: self._decoder(number, read) for number, read in enumerate(self.plan.sources)}
-
-    def _decoder(self, number: int, read: Read) -> Decoder:
-        if read.name in self._feeds:
-            return FedDecoder(number)
-        source = read.source
-        if isinstance(source, Queue):
-            schema = None if source.schema is None else Schema.of(source.schema)
-            return QueueDecoder(number, schema, envelope=source.envelope)
-        if isinstance(source, Kafka):
-            return KafkaDecoder(number, source)
-        return StreamDecoder(number)
+        return arrow_type(Struct(schema.fields)) if self._native is not None and schema is not None else None
 
     def _begin(self, spark: SparkSession, rows: DataFrame) -> StreamingQuery:
         writer = (
             rows.writeStream.foreachBatch(self._batch)
-            .outputMode(self._native.output_mode if self._is_native else "append")
+            .outputMode("append" if self._native is None else self._native.output_mode)
             .queryName(self._home.query_name(self.plan.name))
         )
         writer = writer.option("checkpointLocation", self._home.spark)
@@ -356,7 +318,7 @@ class SparkRun:
         # With one step that has state, a record is late by what the batch before it has shown: as it is here.
         wanted = (
             {"spark.sql.streaming.statefulOperator.allowMultiple": "false"}
-            if self._is_native
+            if self._native is not None
             else {
                 # Spark's check does not know that the stages look after late records themselves.
                 "spark.sql.streaming.unsupportedOperationCheck": "false"
@@ -384,7 +346,7 @@ class SparkRun:
             raise
 
     def _told(self, rows: DataFrame, batch_id: int) -> Told:
-        if self._is_native:
+        if self._native is not None:
             before = self._meter.state_rows_after(batch_id - 1)
             return self._native.told(rows, batch_id, self._home.generation, before)
         return told_by(self.plan, rows.toArrow())

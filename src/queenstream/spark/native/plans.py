@@ -4,11 +4,13 @@ one with state are done by batch, for each sink.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.errors import utils
+from pyspark.sql import DataFrame
 
 from queenstream.pipeline import nodes
 from queenstream.pipeline.endpoints import Queue
@@ -20,7 +22,7 @@ from queenstream.spark.graph import clocks_of
 from queenstream.spark.metrics import Observed
 from queenstream.spark.native import joining, windowed
 from queenstream.spark.native.frames import Clock, Frame, count_name
-from queenstream.spark.native.steps import read, source_columns, through
+from queenstream.spark.native.steps import Load, read, through
 from queenstream.spark.native.writing import (
     few_of,
     records_of,
@@ -34,17 +36,18 @@ from queenstream.spark.sources import is_fed
 # Rows of closed windows that the driver writes: to start the tasks of a write takes longer than they do. The
 # same batch has as many rows when it runs again, so it goes the same way.
 _FEW = 10_000
+_SWITCH = "_enable_debugging_cache"
 
 
 class Native:
-    """A plan without Python. ``sources``: the rows of its sources, by the names of the steps that read them.
+    """A plan without Python. ``load`` gives the rows of a source, in the columns of ``source_columns``.
 
     ``NotNative``, if it needs Python.
     """
 
-    def __init__(self, plan: Plan, sources: Mapping[str, DataFrame]) -> None:
+    def __init__(self, plan: Plan, load: Load) -> None:
         self._plan = plan
-        self._sources = sources
+        self._load = load
         self._with_state = _with_state(plan)
         self._last, self._frame = self._straight() if self._with_state is None else self._kept()
         self._outputs = self._branches(self._frame.rows)
@@ -142,7 +145,7 @@ class Native:
             raise NotNative("several sources")
         [node] = self._plan.sources
         last: Node = node
-        frame = read(node, self._sources[node.name], counted=False)
+        frame = read(node, self._load, counted=False)
         while len(after := self._plan.consumers(last)) == 1 and not isinstance(after[0], nodes.Write):
             [last] = after
             frame = through(last, frame)
@@ -160,7 +163,7 @@ class Native:
                 raise NotNative("another branch needs what comes before it")
             if isinstance(step, nodes.Read):
                 taken.add(step)
-                frame = read(step, self._sources[step.name], counted=self._is_counted)
+                frame = read(step, self._load, counted=self._is_counted)
             elif len(step.inputs) > 1:
                 raise NotNative("branches that come together")
             else:
@@ -173,29 +176,33 @@ class Native:
         return node, make(node, *frames)
 
 
-def native(plan: Plan, spark: SparkSession) -> bool:
-    """Whether a plan needs no Python."""
+def native(plan: Plan, load: Load) -> Native | None:
+    """The plan without Python; None if it needs some."""
     try:
-        sources = {
-            each.name: spark.createDataFrame([], source_columns(each, _columns(each)))
-            for each in plan.sources
-        }
-        Native(plan, sources)
+        with unwatched():
+            return Native(plan, load)
     except NotNative:
-        return False
-    return True
+        return None
+
+
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """Without a record of which line of Python made which column: that is most of what making one costs.
+
+    Nobody loses by it, for these columns are not the user's. A PySpark without such a switch is only slower.
+    """
+    before = getattr(utils, _SWITCH, None)
+    setattr(utils, _SWITCH, False)
+    try:
+        yield
+    finally:
+        setattr(utils, _SWITCH, before)
 
 
 def clock_of(plan: Plan) -> Clock | None:
     """What Spark's watermark is of in a plan without Python; None: it has none."""
     node = _with_state(plan)
     return None if node is None else _STATE[type(node)][0](node)
-
-
-def _columns(node: nodes.Read) -> Schema:
-    if node.source.columns is None:
-        raise NotNative("records of no known schema")
-    return node.source.columns
 
 
 def _with_state(plan: Plan) -> Node | None:

@@ -23,21 +23,26 @@ from queenstream.spark.expressions import RECORD, NotNative, spark_type
 from queenstream.spark.native.frames import ENDED, Frame, count_name, known
 from queenstream.spark.sources import END, FAILURE, is_fed
 
+Load = Callable[[nodes.Read], DataFrame]
+"""Gives the rows of a source."""
 
-def source_columns(read: nodes.Read, schema: Schema) -> str:
+
+def source_columns(read: nodes.Read) -> str:
     """The columns that a source's rows must have."""
+    schema = read.source.columns
+    assert schema is not None, "a source without a schema is not native"
     record = spark_type(types.Struct(schema.fields))
     if is_fed(read.source):
         return f"kind INT, seq LONG, time LONG, record {record}"
     return f"data {record}, id LONG, partition STRING, created_at TIMESTAMP"
 
 
-def read(node: nodes.Read, source: DataFrame, *, counted: bool) -> Frame:
+def read(node: nodes.Read, load: Load, *, counted: bool) -> Frame:
     """The records of a source; ``counted``: with a count of all that were taken.
 
     A message that does not fit the schema came as null, is counted, and left out.
     """
-    schema = _schema_of(node)
+    schema, source = _schema_of(node), load(node)
     if is_fed(node.source):
         return _read_fed(node, source, schema)
     rows = source.select(f.col("data").alias(RECORD), f.col("created_at").alias(TIME), f.col("id").alias(SEQ))

@@ -1,0 +1,76 @@
+"""The rows of a plan's sources, as a query takes them: typed for a plan without Python, or as they come."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+
+from queenstream.pipeline.endpoints import Kafka, Queue, Stream
+from queenstream.pipeline.nodes import Read
+from queenstream.pipeline.planning import Plan
+from queenstream.pipeline.running import RunOptions
+from queenstream.schemas import Schema
+from queenstream.schemas.types import Struct
+from queenstream.spark.expressions import spark_type
+from queenstream.spark.homes import Home
+from queenstream.spark.kafka import KafkaDecoder, read_kafka, typed_rows
+from queenstream.spark.native import source_columns
+from queenstream.spark.sources import (
+    FED,
+    Decoder,
+    FedDecoder,
+    QueueDecoder,
+    StreamDecoder,
+    is_fed,
+    read_broker,
+    read_fed,
+)
+
+
+class Sources:
+    """Loads the sources of a plan. ``home`` is where those that are fed will be; until it is known, these
+    are empty frames of the same columns.
+    """
+
+    def __init__(self, spark: SparkSession, plan: Plan, told: RunOptions) -> None:
+        self._spark = spark
+        self._plan = plan
+        self._told = told
+        self.home: Home | None = None
+
+    def typed(self, read: Read) -> DataFrame:
+        """Its records in typed columns; it has a schema."""
+        columns, schema = source_columns(read), read.source.columns
+        assert schema is not None, "source_columns needs it, too"
+        if is_fed(read.source):
+            empty = self.home is None
+            return self._spark.createDataFrame([], columns) if empty else self._fed(read, columns)
+        if isinstance(read.source, Kafka):
+            return typed_rows(read_kafka(self._spark, read.source, self._plan.name), schema, columns)
+        return self._of_broker(read, spark_type(Struct(schema.fields)))
+
+    def plain(self, read: Read) -> DataFrame:
+        """As its decoder takes it."""
+        if is_fed(read.source):
+            return self._fed(read, FED)
+        if isinstance(read.source, Kafka):
+            return read_kafka(self._spark, read.source, self._plan.name)
+        return self._of_broker(read, "STRING")
+
+    def _fed(self, read: Read, columns: str) -> DataFrame:
+        assert self.home is not None, "it is fed from there"
+        return read_fed(self._spark, self.home.feed(read.name), columns)
+
+    def _of_broker(self, read: Read, payload: str) -> DataFrame:
+        assert isinstance(read.source, Queue | Stream), "all others are fed, or Kafka's"
+        return read_broker(self._spark, read.source, self._plan.name, self._told, payload)
+
+
+def decoder(number: int, read: Read) -> Decoder:
+    """What makes records of the plain rows of the plan's source of this number."""
+    source = read.source
+    if is_fed(source):
+        return FedDecoder(number)
+    if isinstance(source, Queue):
+        schema = None if source.schema is None else Schema.of(source.schema)
+        return QueueDecoder(number, schema, envelope=source.envelope)
+    return KafkaDecoder(number, source) if isinstance(source, Kafka) else StreamDecoder(number)
