@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from queenstream.pipeline.nodes import Read
+from queenstream.pipeline.planning import Plan
+from queenstream.schemas import Schema
 from queenstream.spark import session
+from queenstream.spark.native import native, source_columns
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options of a JVM that starts sooner: what tests give it to do is over before better code pays."""
@@ -14,3 +18,12 @@ def local_session() -> SparkSession:
     """The session that runs, or the first: starting one takes longer than most tests."""
     few = {"spark.sql.shuffle.partitions": "2", "spark.driver.extraJavaOptions": QUICK}
     return session("tests", "local[2]", conf=few)
+
+
+def is_native(plan: Plan, spark: SparkSession) -> bool:
+    """Whether a plan runs without Python."""
+
+    def empty(read: Read, schema: Schema) -> DataFrame:
+        return spark.createDataFrame([], source_columns(read, schema))
+
+    return native(plan, empty) is not None

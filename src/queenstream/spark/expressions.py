@@ -28,6 +28,7 @@ from queenstream.pipeline.inferring import common, kind_of
 from queenstream.pipeline.records import EARLIEST, LATEST
 from queenstream.schemas import Schema, types
 from queenstream.schemas.types import Type
+from queenstream.spark.kinds import spark_type
 from queenstream.windows import length_us, to_us
 
 RECORD = "record"
@@ -157,22 +158,6 @@ class Compiler:
 def _narrow(operand: Typed) -> Typed:
     """With 64 bits, or null."""
     return _whole(operand.column.try_cast("bigint")) if isinstance(operand.type, Wide) else operand
-
-
-def spark_type(kind: Type | None) -> str:
-    """A type as Spark writes it. Our floats are doubles, as in Python."""
-    if kind is None:
-        return "void"
-    if kind == types.FLOAT:
-        return "double"
-    if isinstance(kind, types.List):
-        return f"array<{spark_type(kind.of)}>"
-    if isinstance(kind, types.Map):
-        return f"map<{spark_type(kind.key)},{spark_type(kind.value)}>"
-    if isinstance(kind, types.Struct):
-        inside = ",".join(f"{paths.quote(each.name)}:{spark_type(each.type)}" for each in kind.fields)
-        return f"struct<{inside}>"
-    return str(kind)
 
 
 def _null(kind: Type | None = None) -> Typed:

@@ -30,7 +30,7 @@ from queenstream.schemas import Schema
 from queenstream.schemas.types import Struct
 from queenstream.spark.datasource import payloads
 from queenstream.spark.jars import KAFKA, kafka_jars
-from queenstream.spark.native.writing import arrow_type
+from queenstream.spark.kinds import arrow_type
 from queenstream.spark.records import Item
 from queenstream.spark.sources import SOURCE_BITS, Decoded
 from queenstream.windows import to_us
@@ -176,20 +176,21 @@ def _add_source(spark: SparkSession) -> None:
 # Messages as typed columns, and as records
 
 
-def typed_rows(messages: DataFrame, schema: Schema, columns: str) -> DataFrame:
-    """Messages as those of a queue come: values in typed columns, null as a whole if one does not fit.
+def typed_rows(messages: DataFrame, source: Kafka, schema: Schema, columns: str) -> DataFrame:
+    """Messages as those of a queue come: values in typed columns, null as a whole if one does not fit the
+    source's schema. ``schema`` has those of its fields that are wanted.
 
     Arrow reads a batch of values at once (``datasource/payloads.py``); what comes after it is Spark's own.
     """
-    arrow, fields = arrow_type(Struct(schema.fields)), schema.to_ddl()
+    assert source.columns is not None, "it is typed"
+    arrow, fields = arrow_type(Struct(schema.fields)), source.columns.to_ddl()
 
     def typed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         read = payloads.reader(StructType(), arrow, fields)
         for batch in batches:
             data = _typed(batch.column("value").fill_null(_NULL), read)
-            nobody = pa.nulls(len(batch), pa.string())
-            made = [data, batch.column("offset"), nobody, batch.column("timestamp")]
-            yield pa.RecordBatch.from_arrays(made, names=["data", "id", "partition", "created_at"])
+            made = [data, batch.column("offset"), batch.column("timestamp")]
+            yield pa.RecordBatch.from_arrays(made, names=["data", "id", "created_at"])
 
     return messages.select("value", "offset", "timestamp").mapInArrow(typed, columns)
 

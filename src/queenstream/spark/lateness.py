@@ -14,6 +14,7 @@ import json
 import logging
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,9 +25,8 @@ from queenstream.pipeline.endpoints import Kafka, Queue
 from queenstream.pipeline.nodes import Node
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
-from queenstream.schemas.types import Struct
+from queenstream.schemas import Schema
 from queenstream.spark.aggregating import TIME
-from queenstream.spark.expressions import spark_type
 from queenstream.spark.kafka import batch_of_kafka, typed_rows
 from queenstream.spark.native.frames import ENDED, Clock
 from queenstream.spark.native.steps import read, source_columns, through
@@ -67,7 +67,7 @@ class LateRecords:
     def _count(self, node: nodes.Aggregation, source: Any, watermark_us: int) -> int:
         assert isinstance(node.window, Tumbling | Sliding), "Spark has no others of ours"
         [reading] = self._plan.sources
-        frame = read(reading, lambda again: self._again(again, source), counted=False)
+        frame = read(reading, self._plan, partial(self._again, source), counted=False)
         for step in _between(reading, node):
             frame = through(step, frame)
         at = f.unix_micros(f.col(TIME))
@@ -75,23 +75,20 @@ class LateRecords:
         late = frame.rows.where(last_end + f.lit(self._clock.shift_us) <= f.lit(watermark_us))
         return late.where(~f.col(ENDED)).count() if frame.ends else late.count()
 
-    def _again(self, reading: nodes.Read, source: Any) -> DataFrame:
+    def _again(self, source: Any, reading: nodes.Read, schema: Schema) -> DataFrame:
         """The rows of a batch, from where the query had them."""
         start, end = (json.loads(source[name] or "null") for name in ("startOffset", "endOffset"))
         into = self._feeds.get(reading.name)
-        schema = reading.source.columns
-        assert schema is not None, "it is typed"
         if into is None and isinstance(reading.source, Kafka):
             rows = batch_of_kafka(self._spark, reading.source, start, end)
-            return typed_rows(rows, schema, source_columns(reading))
+            return typed_rows(rows, reading.source, schema, source_columns(reading, schema))
         if into is None:
             assert isinstance(reading.source, Queue), "streams are read in Python"
-            payload = spark_type(Struct(schema.fields))
             where = (start["id"], end["id"])
-            return batch_of_broker(self._spark, reading.source, self._told, *where, payload)
+            return batch_of_broker(self._spark, reading.source, self._told, *where, schema)
         first = -1 if start is None else start["logOffset"]
         files = [str(into.file(number)) for number in range(first + 1, end["logOffset"] + 1)]
-        return self._spark.read.schema(source_columns(reading)).parquet(*files)
+        return self._spark.read.schema(source_columns(reading, schema)).parquet(*files)
 
 
 def _between(first: Node, last: Node) -> list[Node]:

@@ -9,8 +9,6 @@ from queenstream.pipeline.nodes import Read
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
 from queenstream.schemas import Schema
-from queenstream.schemas.types import Struct
-from queenstream.spark.expressions import spark_type
 from queenstream.spark.homes import Home
 from queenstream.spark.kafka import KafkaDecoder, read_kafka, typed_rows
 from queenstream.spark.native import source_columns
@@ -37,16 +35,16 @@ class Sources:
         self._told = told
         self.home: Home | None = None
 
-    def typed(self, read: Read) -> DataFrame:
-        """Its records in typed columns; it has a schema."""
-        columns, schema = source_columns(read), read.source.columns
-        assert schema is not None, "source_columns needs it, too"
+    def typed(self, read: Read, schema: Schema) -> DataFrame:
+        """Its records in typed columns, with some of the fields that it has."""
+        columns = source_columns(read, schema)
         if is_fed(read.source):
             empty = self.home is None
             return self._spark.createDataFrame([], columns) if empty else self._fed(read, columns)
         if isinstance(read.source, Kafka):
-            return typed_rows(read_kafka(self._spark, read.source, self._plan.name), schema, columns)
-        return self._of_broker(read, spark_type(Struct(schema.fields)))
+            messages = read_kafka(self._spark, read.source, self._plan.name)
+            return typed_rows(messages, read.source, schema, columns)
+        return self._of_broker(read, schema)
 
     def plain(self, read: Read) -> DataFrame:
         """As its decoder takes it."""
@@ -54,15 +52,15 @@ class Sources:
             return self._fed(read, FED)
         if isinstance(read.source, Kafka):
             return read_kafka(self._spark, read.source, self._plan.name)
-        return self._of_broker(read, "STRING")
+        return self._of_broker(read, None)
 
     def _fed(self, read: Read, columns: str) -> DataFrame:
         assert self.home is not None, "it is fed from there"
         return read_fed(self._spark, self.home.feed(read.name), columns)
 
-    def _of_broker(self, read: Read, payload: str) -> DataFrame:
+    def _of_broker(self, read: Read, schema: Schema | None) -> DataFrame:
         assert isinstance(read.source, Queue | Stream), "all others are fed, or Kafka's"
-        return read_broker(self._spark, read.source, self._plan.name, self._told, payload)
+        return read_broker(self._spark, read.source, self._plan.name, self._told, schema)
 
 
 def decoder(number: int, read: Read) -> Decoder:

@@ -36,10 +36,11 @@ from queenstream.spark.checkpoints import batches
 from queenstream.spark.compile import Compiler, check
 from queenstream.spark.failures import cause_of
 from queenstream.spark.homes import home_for
+from queenstream.spark.kinds import arrow_type
 from queenstream.spark.lateness import LateRecords
 from queenstream.spark.loading import Sources, decoder
 from queenstream.spark.metrics import STEPS, RunMeter
-from queenstream.spark.native import arrow_type, native
+from queenstream.spark.native import native
 from queenstream.spark.restarts import Restarts
 from queenstream.spark.sinks import Deliverer, Told, sinks_of, told_by
 from queenstream.spark.sources import Feed, feed, is_fed

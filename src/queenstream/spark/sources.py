@@ -29,6 +29,8 @@ from queenstream.errors import ConfigError
 from queenstream.pipeline.endpoints import Kafka, Queue, Source, Stream
 from queenstream.pipeline.running import RunOptions
 from queenstream.schemas import Schema
+from queenstream.schemas.types import Struct
+from queenstream.spark.kinds import spark_type
 from queenstream.spark.records import Item, packed, unpacked
 from queenstream.windows import to_us
 
@@ -42,7 +44,6 @@ BATCH_RECORDS = 10_000
 _ARROW = pa.schema([("kind", pa.int32()), ("seq", pa.int64()), ("time", pa.int64()), ("record", pa.binary())])
 _RECORD_AT = 3
 _POSITIONS = b"queenstream.positions"
-_TEXT = "STRING"
 _MOMENT = pa.timestamp("us", "UTC")
 SOURCE_BITS = 48  # below the source's number in ``seq`` is the record's
 
@@ -73,19 +74,19 @@ def is_fed(source: Source[Any]) -> bool:
 
 
 def read_broker(
-    spark: SparkSession, source: Queue | Stream, pipeline: str, told: RunOptions, payload: str = _TEXT
+    spark: SparkSession, source: Queue | Stream, pipeline: str, told: RunOptions, schema: Schema | None
 ) -> DataFrame:
-    """The messages of a queue, or the windows of a stream, with payloads as text or as another type."""
+    """The messages of a queue, or the windows of a stream, with payloads as text, or some fields of them."""
     start = source.start.isoformat() if isinstance(source.start, datetime) else source.start
-    wanted = {"group": source.group or pipeline, "startingOffsets": start, **_columns(source, payload)}
+    wanted = {"group": source.group or pipeline, "startingOffsets": start, **_columns(source, schema)}
     return _only_partition(source, spark.readStream.format("queen").options(**_place(source, told), **wanted))
 
 
 def batch_of_broker(
-    spark: SparkSession, source: Queue, told: RunOptions, after: int, upto: int, payload: str
+    spark: SparkSession, source: Queue, told: RunOptions, after: int, upto: int, schema: Schema
 ) -> DataFrame:
     """The messages of a queue after one id, up to another: a batch that was read before."""
-    reader = spark.read.format("queen").options(**_place(source, told), **_columns(source, payload))
+    reader = spark.read.format("queen").options(**_place(source, told), **_columns(source, schema))
     return _only_partition(source, reader).where((f.col("id") > after) & (f.col("id") <= upto))
 
 
@@ -100,13 +101,17 @@ def _place(source: Queue | Stream, told: RunOptions) -> dict[str, str]:
     return found
 
 
-def _columns(source: Queue | Stream, payload: str) -> dict[str, str]:
+def _columns(source: Queue | Stream, schema: Schema | None) -> dict[str, str]:
     """What is wanted of a message. A typed payload fits the source's schema, or is null as a whole."""
-    wanted = {"schema": payload}
+    if schema is None:
+        wanted = {"schema": "STRING"}
+    else:
+        assert source.columns is not None, "it is typed"
+        wanted = {"schema": spark_type(Struct(schema.fields)), "coerce": source.columns.to_ddl()}
     if isinstance(source, Queue) and not source.envelope:
-        wanted["columns"] = "data,id,partition,created_at"
-    if payload != _TEXT and source.columns is not None:
-        wanted["coerce"] = source.columns.to_ddl()
+        wanted["columns"] = (
+            "data,id,created_at" if source.partition is None else "data,id,partition,created_at"
+        )
     return wanted
 
 

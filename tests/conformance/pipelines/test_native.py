@@ -10,12 +10,12 @@ from pyspark.sql import SparkSession
 
 from queenstream import aggregates, windows
 from queenstream.pipeline.builder import Pipeline
-from queenstream.spark.native import native
 from queenstream.spark.run import SparkRun
 from tests.conformance.pipelines import oracle
 from tests.conformance.pipelines.engines import Build, Ends, LocalEngine, Row, multiset
 from tests.conformance.pipelines.spark_engine import Collected, finished
 from tests.conformance.pipelines.test_oracle import ms
+from tests.sparks import is_native
 
 pytestmark = pytest.mark.timeout(600)
 EVENTS = "id string, user string, at bigint, value bigint"
@@ -209,4 +209,4 @@ def _branches(events: Pipeline[Any]) -> Pipeline[Any]:
 def test_what_means_something_else_to_spark_is_left_to_our_steps(spark: SparkSession, more: Any) -> None:
     ends = Collected()
     events = Pipeline("p").source(ends.source("in", EVENTS)).event_time("at")
-    assert not native(more(events).to(ends.sink("out")).plan(), spark)
+    assert not is_native(more(events).to(ends.sink("out")).plan(), spark)

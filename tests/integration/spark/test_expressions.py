@@ -17,8 +17,8 @@ from queenstream.pipeline.expressions import Column, Expr
 from queenstream.pipeline.grammar import parse
 from queenstream.schemas import Schema
 from queenstream.schemas.types import Struct
-from queenstream.spark.expressions import RECORD, Compiler, NotNative, spark_type
-from queenstream.spark.native import arrow_type
+from queenstream.spark.expressions import RECORD, Compiler, NotNative
+from queenstream.spark.kinds import arrow_type, spark_type
 from tests.unit.expressions_strategy import expressions
 
 pytestmark = pytest.mark.timeout(600)

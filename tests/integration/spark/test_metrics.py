@@ -22,11 +22,11 @@ from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
 from queenstream.pipeline.shorthand import count, sliding, tumbling
 from queenstream.spark.asking import KeyState
-from queenstream.spark.native import native
 from queenstream.spark.run import SparkRun, start
 from queenstream.testing import PipelineDriver
 from queenstream.testing.brokers import TemporaryBroker, TemporaryBrokers
 from queenstream.windows import Sliding, Tumbling
+from tests.sparks import is_native
 
 Row = dict[str, Any]
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(600)]
@@ -126,7 +126,7 @@ def test_late_records_are_counted_not_the_groups_that_spark_drops(
         for batch in range(4)
     ]
     pipeline = late_ones(Memory([], schema=events))
-    assert native(pipeline.plan(), spark)
+    assert is_native(pipeline.plan(), spark)
     with PipelineDriver(late_ones(Memory([], schema=events))) as driver:
         for batch in batches:
             driver.send_together({"in": batch})
@@ -146,7 +146,7 @@ def test_late_messages_of_a_queue_too(broker: TemporaryBroker, tmp_path: Path, s
         .aggregate(n=count())
         .to(lambda row: None)
     )
-    assert native(pipeline.plan(), spark)
+    assert is_native(pipeline.plan(), spark)
     with broker.client() as queen:
         queen.queue("events").push([{"user": "a", "at": 60_000}])
         pipeline.run(checkpoint=str(tmp_path), until="caught_up", url=broker.address)
@@ -163,7 +163,7 @@ def test_how_far_the_watermark_is_behind_is_the_same_with_and_without_python(spa
         source: Memory[Any] = Memory([], schema=schema) if schema else Memory([])
         events = Pipeline("lag").source(source, name="in").key_by("user")
         plan = events.window(tumbling("7s"), grace="20s", time="at").aggregate(n=count()).to(print).plan()
-        assert native(plan, spark) == bool(schema)
+        assert is_native(plan, spark) == bool(schema)
         columns = plan.sources[0].source.columns
         fitted = None if columns is None else schema_of(columns)
         run = SparkRun(plan, RunOptions(), {"in": [fit(fitted, batch) for batch in batches]}, end=False)

@@ -10,11 +10,14 @@ from pyspark.sql import SparkSession
 from queenstream import aggregates
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Function, Memory, Queue
+from queenstream.pipeline.running import RunOptions
 from queenstream.pipeline.shorthand import tumbling
 from queenstream.schemas import Schema
-from queenstream.spark.native import native
+from queenstream.spark.loading import Sources
+from queenstream.spark.native import needed
 from queenstream.spark.native.writing import few_of
 from queenstream.testing.brokers import TemporaryBroker
+from tests.sparks import is_native
 
 Row = dict[str, Any]
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(600)]
@@ -47,13 +50,38 @@ def test_a_message_that_does_not_fit_the_schema_is_an_error_of_the_source(
     here: list[Row] = []
     local = orders(here).run(engine="local", until="caught_up", url=broker.address).get_stats()
     there: list[Row] = []
-    assert native(orders(there).plan(), spark)
+    assert is_native(orders(there).plan(), spark)
     figures = orders(there).run(until="caught_up", url=broker.address).get_stats()
     assert sorted(there, key=str) == sorted(here, key=str)
     assert [row["amount"] for row in there] == [5, 7, 1, None]
     for name in ("errors", "steps.in.taken", "steps.in.failed"):
         assert figures[name] == local[name], name
     assert figures["errors"] == 5
+
+
+def test_fields_that_nobody_looks_at_stay_outside_and_must_fit_all_the_same(
+    spark: SparkSession, broker: TemporaryBroker
+) -> None:
+    payloads = [
+        {"user": "a", "amount": 5, "note": "x", "tags": ["t"]},
+        {"user": "a", "amount": 7, "note": {"no": "text"}},
+        {"user": "a", "amount": 9, "tags": "none"},
+        {"user": "b", "amount": 1, "note": None, "tags": []},
+    ]
+    with broker.client() as queen:
+        queen.queue("notes").push(payloads)
+    found: list[Row] = []
+    source = Queue("notes", schema="user string, note string, amount bigint, tags array<string>")
+    chosen = Pipeline("notes").source(source, name="in").filter("amount > 0").select("user")
+    run = chosen.to(found.append).start(until="caught_up", url=broker.address)
+    run.wait()
+    assert sorted(row["user"] for row in found) == ["a", "b"]
+    figures = run.get_stats()
+    assert (figures["steps.in.taken"], figures["steps.in.failed"]) == (2, 2)
+    plan = chosen.to(found.append).plan()
+    rows = Sources(spark, plan, RunOptions(url=broker.address))
+    [read] = plan.sources
+    assert rows.typed(read, needed(plan, read)).select("data.*").columns == ["user", "amount"]
 
 
 def test_sums_of_whole_numbers_may_leave_64_bits(spark: SparkSession) -> None:
@@ -78,7 +106,7 @@ def test_sums_of_whole_numbers_may_leave_64_bits(spark: SparkSession) -> None:
     here: list[Row] = []
     totals(here).run(engine="local")
     there: list[Row] = []
-    assert native(totals(there).plan(), spark)
+    assert is_native(totals(there).plan(), spark)
     totals(there).run()
     by_user = {row["user"]: row for row in there}
     assert by_user == {row["user"]: row for row in here}

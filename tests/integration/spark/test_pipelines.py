@@ -22,11 +22,11 @@ from queenstream.pipeline.running import RunOptions
 from queenstream.pipeline.shorthand import count, sliding, tumbling
 from queenstream.pipeline.state import State
 from queenstream.spark import checkpoints
-from queenstream.spark.native import native
 from queenstream.spark.run import SparkRun
 from queenstream.testing import PipelineDriver
 from queenstream.testing.brokers import TemporaryBroker
 from tests.conformance.pipelines.engines import multiset
+from tests.sparks import is_native
 
 Row = dict[str, Any]
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(600)]
@@ -80,7 +80,7 @@ def test_a_plan_of_expressions_gives_the_same_rows_with_no_python_in_it(spark: S
     batches = [[event(batch) for _ in range(30)] for batch in range(4)]
     found: list[Row] = []
     plan = by_expressions(found.append).plan()
-    assert native(plan, spark)
+    assert is_native(plan, spark)
     schema = schema_of(plan.sources[0].source.columns)
     run = SparkRun(plan, RunOptions(), {"in": [fit(schema, batch) for batch in batches]})
     run.start()
@@ -109,7 +109,7 @@ def test_what_needs_python_is_not_taken_for_such_a_plan(
     spark: SparkSession, change: Callable[[Pipeline[Any]], Pipeline[Any]]
 ) -> None:
     events: Pipeline[Any] = Pipeline("p").source(Memory([], schema=EVENTS)).window(tumbling("1s"), time="at")
-    assert not native(change(events.aggregate(n=count())).to(print).plan(), spark)
+    assert not is_native(change(events.aggregate(n=count())).to(print).plan(), spark)
 
 
 # A run

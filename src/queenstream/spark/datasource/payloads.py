@@ -23,7 +23,9 @@ from pyspark.sql import types as spark
 
 from queenstream.errors import ConfigError, PayloadInvalid
 from queenstream.schemas import Schema
+from queenstream.schemas.types import Struct
 from queenstream.spark.datasource import arrays, variants
+from queenstream.spark.kinds import arrow_type
 
 Reader = Callable[[pa.Array], pa.Array]
 Convert = Callable[[Any], Any]
@@ -33,7 +35,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def reader(kind: spark.DataType, arrow: pa.DataType, coerce: str | None = None) -> Reader:
-    """What turns a binary array of JSON texts into an array of ``arrow``; ``coerce``: by these fields.
+    """What turns a binary array of JSON texts into an array of ``arrow``.
+
+    ``coerce``: a payload has these fields, which must all fit; those of ``arrow`` are some of them.
 
     >>> kind = spark.StructType([spark.StructField("n", spark.LongType())])
     >>> read = reader(kind, pa.struct([("n", pa.int64())]))
@@ -47,20 +51,22 @@ def reader(kind: spark.DataType, arrow: pa.DataType, coerce: str | None = None) 
         return lambda texts: texts.cast(pa.string())
     if isinstance(kind, spark.VariantType):
         return lambda texts: _variants(texts, arrow)
-    convert = _converter(kind) if coerce is None else _coercer(Schema.of(coerce))
+    fields = None if coerce is None else Schema.of(coerce)
+    convert = _converter(kind) if fields is None else _coercer(fields)
+    whole = arrow if fields is None else arrow_type(Struct(fields.fields))
 
     def one_by_one(texts: pa.Array) -> pa.Array:
         decode = msgspec.json.decode
         return pa.array([convert(decode(text)) for text in texts.to_pylist()], arrow)
 
-    plain = _plain(arrow)
+    plain = _plain(whole)
     if plain is None or not pa.types.is_struct(arrow):
         return one_by_one
     schema = pa.schema(list(plain))
 
     def at_once(texts: pa.Array) -> pa.Array:
         try:
-            return _at_once(texts, schema, arrow)
+            return _at_once(texts, schema, whole, arrow)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             return one_by_one(texts)
 
@@ -85,7 +91,8 @@ def _variants(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
     return pa.StructArray.from_arrays(columns, fields=list(arrow))
 
 
-def _at_once(texts: pa.Array, schema: pa.Schema, arrow: pa.DataType) -> pa.Array:
+def _at_once(texts: pa.Array, schema: pa.Schema, whole: pa.DataType, arrow: pa.DataType) -> pa.Array:
+    """``schema`` is what can be read of ``whole``, of which ``arrow`` has some fields."""
     lines = pc.binary_join_element_wise(texts, _NOTHING, _NEW_LINE)
     data = lines.buffers()[2]
     table = pj.read_json(
@@ -95,8 +102,9 @@ def _at_once(texts: pa.Array, schema: pa.Schema, arrow: pa.DataType) -> pa.Array
     ).combine_chunks()
     if table.num_rows != len(texts):
         raise pa.ArrowInvalid("two payloads became one row, or one became two")
-    columns = [_typed(table.column(field.name), field.type) for field in arrow]
-    return pa.StructArray.from_arrays(columns, fields=list(arrow))
+    wanted = {field.name: field.type for field in [*whole, *arrow]}  # lists have other names inside in Spark
+    columns = {name: _typed(table.column(name), kind) for name, kind in wanted.items()}
+    return pa.StructArray.from_arrays([columns[field.name] for field in arrow], fields=list(arrow))
 
 
 def _typed(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.Array:

@@ -9,8 +9,8 @@ says why), and ``dropDuplicatesWithinWatermark``, which goes by what its state s
 further apart than ``within`` it drops the second too, if the first has not been forgotten yet.
 """
 
+from queenstream.spark.native.needed import needed
 from queenstream.spark.native.plans import Native, native
 from queenstream.spark.native.steps import source_columns
-from queenstream.spark.native.writing import arrow_type
 
-__all__ = ["Native", "arrow_type", "native", "source_columns"]
+__all__ = ["Native", "native", "needed", "source_columns"]

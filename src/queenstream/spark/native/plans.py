@@ -145,7 +145,7 @@ class Native:
             raise NotNative("several sources")
         [node] = self._plan.sources
         last: Node = node
-        frame = read(node, self._load, counted=False)
+        frame = read(node, self._plan, self._load, counted=False)
         while len(after := self._plan.consumers(last)) == 1 and not isinstance(after[0], nodes.Write):
             [last] = after
             frame = through(last, frame)
@@ -163,7 +163,7 @@ class Native:
                 raise NotNative("another branch needs what comes before it")
             if isinstance(step, nodes.Read):
                 taken.add(step)
-                frame = read(step, self._load, counted=self._is_counted)
+                frame = read(step, self._plan, self._load, counted=self._is_counted)
             elif len(step.inputs) > 1:
                 raise NotNative("branches that come together")
             else:

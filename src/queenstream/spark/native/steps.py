@@ -15,34 +15,37 @@ from queenstream.pipeline import nodes, values
 from queenstream.pipeline.endpoints import Kafka, Queue
 from queenstream.pipeline.expressions import Expr
 from queenstream.pipeline.nodes import Node
+from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.records import EARLIEST, LATEST
 from queenstream.schemas import Field, Schema, types
 from queenstream.schemas.types import Type
 from queenstream.spark.aggregating import SEQ, TIME
-from queenstream.spark.expressions import RECORD, NotNative, spark_type
+from queenstream.spark.expressions import RECORD, NotNative
+from queenstream.spark.kinds import spark_type
 from queenstream.spark.native.frames import ENDED, Frame, count_name, known
+from queenstream.spark.native.needed import needed
 from queenstream.spark.sources import END, FAILURE, is_fed
 
-Load = Callable[[nodes.Read], DataFrame]
-"""Gives the rows of a source."""
+Load = Callable[[nodes.Read, Schema], DataFrame]
+"""Gives the rows of a source, with records of some of its fields."""
 
 
-def source_columns(read: nodes.Read) -> str:
-    """The columns that a source's rows must have."""
-    schema = read.source.columns
-    assert schema is not None, "a source without a schema is not native"
+def source_columns(read: nodes.Read, schema: Schema) -> str:
+    """The columns that a source's rows must have, with records of these fields."""
     record = spark_type(types.Struct(schema.fields))
     if is_fed(read.source):
         return f"kind INT, seq LONG, time LONG, record {record}"
-    return f"data {record}, id LONG, partition STRING, created_at TIMESTAMP"
+    return f"data {record}, id LONG, created_at TIMESTAMP"
 
 
-def read(node: nodes.Read, load: Load, *, counted: bool) -> Frame:
-    """The records of a source; ``counted``: with a count of all that were taken.
+def read(node: nodes.Read, plan: Plan, load: Load, *, counted: bool) -> Frame:
+    """The records of a source, as far as a plan needs them; ``counted``: with a count of all that were taken.
 
     A message that does not fit the schema came as null, is counted, and left out.
     """
-    schema, source = _schema_of(node), load(node)
+    _check(node)
+    schema = needed(plan, node)
+    source = load(node, schema)
     if is_fed(node.source):
         return _read_fed(node, source, schema)
     rows = source.select(f.col("data").alias(RECORD), f.col("created_at").alias(TIME), f.col("id").alias(SEQ))
@@ -66,8 +69,8 @@ def _read_fed(node: nodes.Read, source: DataFrame, schema: Schema) -> Frame:
     return Frame(rows, schema, ends=True)
 
 
-def _schema_of(node: nodes.Read) -> Schema:
-    """The schema of a source that can be read into typed columns, if nobody wants what does not fit."""
+def _check(node: nodes.Read) -> None:
+    """Whether a source can be read into typed columns, and nobody wants what does not fit."""
     source, schema = node.source, node.source.columns
     if schema is None or not all(_is_typed(each.type) for each in schema.fields):
         raise NotNative("records of no known schema")
@@ -81,7 +84,6 @@ def _schema_of(node: nodes.Read) -> Schema:
             raise NotNative("messages that are not plain JSON, or with fields that are filled in")
     elif not is_fed(source):
         raise NotNative("windows of a stream")
-    return schema
 
 
 def _is_typed(kind: Type) -> bool:

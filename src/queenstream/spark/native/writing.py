@@ -17,25 +17,13 @@ from queenstream.schemas import Schema, types
 from queenstream.schemas.types import Type
 from queenstream.spark.aggregating import SEQ, TIME
 from queenstream.spark.expressions import RECORD, Wide
+from queenstream.spark.kinds import SIMPLE
 from queenstream.windows import from_us
 
 DATABASE = "QUEEN_PG"
 """The variable that says where the broker's PostgreSQL is."""
 
 _PLACE = (1 << 33) - 1  # the bits of Spark's running number of a row that say its place in the partition
-
-
-def arrow_type(kind: Type) -> pa.DataType:
-    """The Arrow type of a column."""
-    if isinstance(kind, types.Decimal):
-        return pa.decimal128(kind.precision, kind.scale)
-    if isinstance(kind, types.List):
-        return pa.list_(arrow_type(kind.of))
-    if isinstance(kind, types.Map):
-        return pa.map_(arrow_type(kind.key), arrow_type(kind.value))
-    if isinstance(kind, types.Struct):
-        return pa.struct([(each.name, arrow_type(each.type)) for each in kind.fields])
-    return _ARROW[kind]
 
 
 def records_of(rows: DataFrame, schema: Schema) -> list[dict[str, Any]]:
@@ -75,7 +63,7 @@ def _values(array: pa.Array, kind: Type) -> list[Any]:
         return [record if valid else None for record, valid in zip(records, there, strict=True)]
     if kind == types.TIMESTAMP:
         return [None if us is None else from_us(us) for us in array.cast(pa.int64()).to_pylist()]
-    return array.to_pylist() if kind in _ARROW else [*map(_converter(kind), array.to_pylist())]
+    return array.to_pylist() if kind in SIMPLE else [*map(_converter(kind), array.to_pylist())]
 
 
 def writes_directly(write: nodes.Write, schema: Schema) -> bool:
@@ -126,18 +114,3 @@ def _converter(kind: Type) -> Callable[[Any], Any]:
     if isinstance(kind, Wide):
         return lambda value: None if value is None else int(value)
     return lambda value: value
-
-
-_ARROW: dict[Type, pa.DataType] = {
-    types.STRING: pa.string(),
-    types.BOOLEAN: pa.bool_(),
-    types.TINYINT: pa.int8(),
-    types.SMALLINT: pa.int16(),
-    types.INT: pa.int32(),
-    types.BIGINT: pa.int64(),
-    types.FLOAT: pa.float64(),
-    types.DOUBLE: pa.float64(),
-    types.TIMESTAMP: pa.timestamp("us", "UTC"),
-    types.DATE: pa.date32(),
-    types.BINARY: pa.binary(),
-}
