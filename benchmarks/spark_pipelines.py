@@ -201,9 +201,18 @@ def _by_rate(spark: SparkSession, ticks: int) -> list[float]:
 
 
 def _taken(query: StreamingQuery, rows: int) -> None:
-    """Wait until a query has had so many rows."""
+    """Wait until a query has had so many rows.
+
+    To ask for all its progress keeps the cores from the query: that is done only when there is more.
+    """
     end = time.monotonic() + 120
-    while sum(each["numInputRows"] for each in query.recentProgress) < rows:
+    seen = None
+    while True:
+        last = query.lastProgress
+        if last is not None and last["batchId"] != seen:
+            seen = last["batchId"]
+            if sum(each["numInputRows"] for each in query.recentProgress) >= rows:
+                return
         assert time.monotonic() < end, f"{query.name} had no {rows} rows in two minutes"
         time.sleep(0.05)
 

@@ -14,7 +14,6 @@ import sys
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from queenstream import DeadLetters, Pipeline, Queue, count, sum_, tumbling
@@ -138,21 +137,10 @@ def introduce(address: str, by: EngineName) -> None:
         say(f"  {address}/pipelines/{NAME} and {address}/analytics\n")
 
 
-def hush() -> None:
-    """What Spark's Java and its workers tell of themselves on standard error is not for people; ours is.
-
-    Their warnings and errors are in the session's log and in the exceptions that we see.
-    """
-    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
-    with Path(os.devnull).open("w") as nothing:
-        os.dup2(nothing.fileno(), 2)
-
-
 def main() -> None:
     """Run it until a signal comes, or the process that started it is gone."""
     address = sys.argv[1]
     parent = os.getppid()
-    hush()
     logging.basicConfig(level=logging.ERROR)
     stop = threading.Event()
     try:

@@ -67,7 +67,7 @@ class LateRecords:
     def _count(self, node: nodes.Aggregation, source: Any, watermark_us: int) -> int:
         assert isinstance(node.window, Tumbling | Sliding), "Spark has no others of ours"
         [reading] = self._plan.sources
-        frame = read(reading, self._plan, partial(self._again, source), counted=False)
+        frame = read(reading, self._plan, partial(self._again, source))
         for step in _between(reading, node):
             frame = through(step, frame)
         at = f.unix_micros(f.col(TIME))

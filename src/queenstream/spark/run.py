@@ -318,7 +318,10 @@ class SparkRun:
         """What the query needs of the session's settings."""
         # With one step that has state, a record is late by what the batch before it has shown: as it is here.
         wanted = (
-            {"spark.sql.streaming.statefulOperator.allowMultiple": "false"}
+            {
+                "spark.sql.streaming.statefulOperator.allowMultiple": "false",
+                "spark.sql.exchange.reuse": "false",  # no two are alike, and looking for some takes time
+            }
             if self._native is not None
             else {
                 # Spark's check does not know that the stages look after late records themselves.

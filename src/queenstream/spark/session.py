@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 import queenstream
 from queenstream.errors import ConfigError
-from queenstream.spark import java
+from queenstream.spark import gateway, java
 from queenstream.spark.datasource import register
 from queenstream.spark.jars import kafka_jars
 
@@ -104,11 +104,20 @@ def session(
         if local:
             settings["spark.driver.memory"] = _driver_memory()
             settings["spark.sql.warehouse.dir"] = str(_folder() / "warehouse")
+    settings |= given
     builder = SparkSession.builder.appName(name).master(chosen)
-    for key, value in {**settings, **given}.items():
+    for key, value in settings.items():
         builder = builder.config(key, value)
-    with _told("SPARK_HOME", _home(given) if local and running is None else None):
-        spark = builder.getOrCreate() if local or running is not None else _with_package(builder)
+    if running is not None:
+        spark = builder.getOrCreate()
+    else:
+        home = _home(given) if local else None
+        packed = None if local else package(_folder())
+        with _told("SPARK_HOME", home), _told("PYTHONPATH", None if packed is None else _before(packed)):
+            gateway.start({**settings, "spark.app.name": name, "spark.master": chosen})
+            spark = builder.getOrCreate()
+        if packed is not None:
+            spark.sparkContext.addPyFile(str(packed))
     if "spark.sql.shuffle.partitions" not in given:
         # A shuffle of small batches costs by the partition; a stateful query keeps the number it began with.
         spark.conf.set("spark.sql.shuffle.partitions", str(max(2, spark.sparkContext.defaultParallelism)))
@@ -136,18 +145,14 @@ def _submitted() -> str | None:
     return SparkConf().get("spark.master", None)
 
 
-def _with_package(builder: SparkSession.Builder) -> SparkSession:
-    """A session whose Python processes have our package, wherever they are, installed there or not.
+def _before(packed: Path) -> str:
+    """The path that the JVM hands on to the Python processes here in which Spark asks a data source.
 
-    Executors get it with their tasks. The processes here in which Spark asks a data source run the executors'
-    Python, too, and find it by the path that the JVM hands on to them.
+    They run the executors' Python, and our package may not be installed there. Executors get it with their
+    tasks.
     """
-    packed = str(package(_folder()))
-    before = os.environ.get("PYTHONPATH")
-    with _told("PYTHONPATH", packed if not before else f"{packed}{os.pathsep}{before}"):
-        spark = builder.getOrCreate()
-    spark.sparkContext.addPyFile(packed)
-    return spark
+    more = os.environ.get("PYTHONPATH")
+    return f"{packed}{os.pathsep}{more}" if more else str(packed)
 
 
 def _home(given: Mapping[str, str]) -> str | None:

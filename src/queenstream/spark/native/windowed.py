@@ -7,8 +7,6 @@ open session would take it (ours takes it). Count windows it has none.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
@@ -19,7 +17,7 @@ from queenstream.schemas import types
 from queenstream.spark import flow
 from queenstream.spark.aggregating import SEQ, TIME, aggregate_column
 from queenstream.spark.expressions import RECORD, NotNative, Typed
-from queenstream.spark.native.frames import CLOCK, Clock, Frame
+from queenstream.spark.native.frames import CLOCK, Clock, Frame, record_of
 from queenstream.windows import length_us
 
 
@@ -68,6 +66,9 @@ def _result(
     kept = frame.keys[: len(keys)]
     fields |= {each.name: Typed(f.col(name), each.type) for each, name in zip(kept, keys, strict=True)}
     fields |= {name: Typed(f.col(f"value_{at}"), each.type) for at, (name, each) in enumerate(made.items())}
-    columns = {TIME: bound("end", less=1)} | ({SEQ: f.lit(0).cast("bigint")} if due else {})
-    found = Frame(rows.withColumns(columns), frame.schema, kept, due=f.lit(due)).with_record(fields)
-    return replace(found, rows=found.rows.select(RECORD, TIME, SEQ, *keys))
+    seq = f.lit(0).cast("bigint") if due else f.col(SEQ)
+    record, schema = record_of(fields)
+    found = rows.select(
+        record.alias(RECORD), bound("end", less=1).alias(TIME), seq.alias(SEQ), *keys
+    )  # at once: each step of a query costs time in every batch
+    return Frame(found, schema, kept, due=due)

@@ -28,7 +28,7 @@ _PLACE = (1 << 33) - 1  # the bits of Spark's running number of a row that say i
 
 def records_of(rows: DataFrame, schema: Schema) -> list[dict[str, Any]]:
     """The records of a frame as dictionaries, in order: sorted here, which saves Spark a shuffle."""
-    return _records(rows.toArrow(), schema)
+    return _records(_collected(rows), schema)
 
 
 def few_of(rows: DataFrame, schema: Schema, most: int, *, surely: bool) -> list[dict[str, Any]] | None:
@@ -37,11 +37,20 @@ def few_of(rows: DataFrame, schema: Schema, most: int, *, surely: bool) -> list[
     Otherwise no partition gives more than that many. Not by ``limit``, which needs a shuffle.
     """
     bounded = rows if surely else rows.where(f.monotonically_increasing_id().bitwiseAND(_PLACE) <= most)
-    table = bounded.toArrow()
-    return None if table.num_rows > most else _records(table, schema)
+    batches = _collected(bounded)
+    return None if sum(batch.num_rows for batch in batches) > most else _records(batches, schema)
 
 
-def _records(table: pa.Table, schema: Schema) -> list[dict[str, Any]]:
+def _collected(rows: DataFrame) -> list[pa.RecordBatch]:
+    """What ``toArrow`` collects, without all that it asks of the session first: we know the types."""
+    found: list[pa.RecordBatch] = rows._collect_as_arrow()  # type: ignore[operator]
+    return found
+
+
+def _records(batches: list[pa.RecordBatch], schema: Schema) -> list[dict[str, Any]]:
+    if not batches:
+        return []
+    table = pa.Table.from_batches(batches)
     if table.num_rows > 1:
         table = table.sort_by([(TIME, "ascending"), (SEQ, "ascending")])
     records: list[dict[str, Any]] = _values(
