@@ -12,8 +12,8 @@ from queenstream.schemas.types import Type
 def spark_type(kind: Type | None) -> str:
     """A type as Spark writes it. Our floats are doubles, as in Python.
 
-    >>> spark_type(types.Struct((types.Field("n", types.FLOAT),)))
-    'struct<n:double>'
+    >>> spark_type(types.List(types.FLOAT))
+    'array<double>'
     """
     if kind is None:
         return "void"
