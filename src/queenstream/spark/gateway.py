@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -17,11 +16,11 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
 _CHATTER = re.compile(
-    r"WARNING: (Using incubator modules|A (terminally deprecated|restricted) method|.+ has been called by |"
-    r"Please consider reporting this|Use --enable-native-access|Restricted methods will be|"
-    r"A future release will|sun\.misc\.Unsafe|package \S+ not in )|"
-    r"(Starting )?Streaming TransformWithStateInPandas Python worker|"
-    r"Using Spark's default log4j profile|Setting default log level to|To adjust logging level use"
+    rb"WARNING: (Using incubator modules|A (terminally deprecated|restricted) method|.+ has been called by |"
+    rb"Please consider reporting this|Use --enable-native-access|Restricted methods will be|"
+    rb"A future release will|sun\.misc\.Unsafe|package \S+ not in )|"
+    rb"(Starting )?Streaming TransformWithStateInPandas Python worker|"
+    rb"Using Spark's default log4j profile|Setting default log level to|To adjust logging level use"
 )
 
 
@@ -42,18 +41,19 @@ def start(settings: Mapping[str, str]) -> None:
 
 
 def _pass_on(reading: int) -> None:
-    with os.fdopen(reading, encoding="utf-8", errors="replace") as lines:
+    with os.fdopen(reading, "rb") as lines:
         for line in told(lines):
-            with contextlib.suppress(OSError, ValueError):  # nobody is there to read it, but it is read
-                sys.stderr.write(line)
-                sys.stderr.flush()
+            # Where nobody can see it, it is read all the same, or Java would wait.
+            with contextlib.suppress(OSError):
+                os.write(2, line)
 
 
-def told(lines: Iterable[str]) -> Iterator[str]:
+def told(lines: Iterable[bytes]) -> Iterator[bytes]:
     r"""The lines that are for people.
 
-    >>> list(told(["Starting Streaming TransformWithStateInPandas Python worker.\n", "\n", "mine\n", "\n"]))
-    ['mine\n', '\n']
+    >>> chatter = b"Starting Streaming TransformWithStateInPandas Python worker.\n"
+    >>> list(told([chatter, b"\n", b"mine\n", b"\n"]))
+    [b'mine\n', b'\n']
     """
     dropped = False
     for line in lines:
