@@ -6,12 +6,14 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import asyncpg
 import pytest
 
 from queenstream.windows import Count, Session, Sliding, window_id
 from tests.acceptance.speaking import Json, moment
 from tests.integration.streams.streaming import (
     FIRST_MINUTE,
+    MINUTE,
     YEAR,
     Streams,
     at,
@@ -22,6 +24,25 @@ from tests.integration.streams.streaming import (
 )
 
 # The kinds of windows
+
+
+async def test_every_message_can_be_asked_which_window_it_stands_for(
+    streams: Streams, database_url: str
+) -> None:
+    """PostgreSQL is free to ask those of any queue first, and did, now and then."""
+    await streams.made()
+    streams.align()
+    await streams.push("a", 10**12, 10**30, "1" * 18, -1, None, {"at": 1}, "ü")
+    streams.clock.turn(2 * MINUTE)
+    window = await streams.take()
+    connection = await asyncpg.connect(database_url)
+    ask = "select count(*) from queen.messages m join queen.windows w on w.id = queen.window_of(m.payload)"
+    assert await connection.fetchval(ask) == 1
+    odd = [b"", b"\xff\x00", b"1" * 19, b"1.5", b" 1", b"9" * 18]
+    told = [await connection.fetchval("select queen.window_of($1)", payload) for payload in odd]
+    assert told == [None, None, None, None, None, 10**18 - 1]
+    await connection.close()
+    await streams.ack(window)
 
 
 async def test_tumbling_windows(streams: Streams) -> None:

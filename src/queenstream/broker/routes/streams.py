@@ -51,7 +51,7 @@ _LEASED = """
     join queen.groups g on g.id = c.group_id
     join queen.messages m on m.partition_id = c.partition_id and m.id = c.lease_to
     join queen.queues q on q.id = c.queue_id and q.stream_id is not null
-    join queen.windows w on w.id = convert_from(m.payload, 'UTF8')::bigint
+    join queen.windows w on w.id = queen.window_of(m.payload)
     where c.lease_id = $1 and c.ready_at > coalesce($2, clock_timestamp())
 """
 

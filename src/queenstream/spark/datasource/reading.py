@@ -62,7 +62,7 @@ select w.id as window_id, w.key, {start} as window_start, {end} as window_end, w
 from unnest('{partitions}'::bigint[], '{after}'::bigint[], '{upto}'::bigint[])
     as s (partition_id, after, upto)
 cross join lateral (
-    select convert_from(m.payload, 'UTF8')::bigint as window_id from queen.messages m
+    select queen.window_of(m.payload) as window_id from queen.messages m
     where m.partition_id = s.partition_id and m.id > s.after and m.id <= s.upto
       and m.group_id is null{conditions}
     order by m.id

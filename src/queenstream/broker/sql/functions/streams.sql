@@ -5,6 +5,13 @@ create or replace function queen.to_us(p_at timestamptz) returns bigint language
     select round(date_part('epoch', p_at) * 1000000)::bigint
 $$;
 
+-- The window that a message of a stream's own queue stands for; null for any other payload: PostgreSQL may ask before it
+-- has seen whose message it is.
+create or replace function queen.window_of(p_payload bytea) returns bigint language sql immutable parallel safe as $$
+    select case when octet_length(p_payload) <= 18 and encode(p_payload, 'escape') ~ '^[0-9]+$'
+        then encode(p_payload, 'escape')::bigint end
+$$;
+
 -- The time before which everything that was pushed into these queues is committed: nobody pushes while it is taken.
 -- Null: a push has been under way for too long to wait for it.
 create or replace function queen.barrier(p_queues integer[], p_now timestamptz default null) returns timestamptz
@@ -139,7 +146,7 @@ begin
     end if;
     select w.id, w.key, w.start_us, w.end_us, w.first_at, w.last_at, w.messages, w.complete
     into window_id, key, start_us, end_us, first_at, last_at, messages, complete
-    from queen.windows w where w.id = convert_from(p_payload, 'UTF8')::bigint;
+    from queen.windows w where w.id = queen.window_of(p_payload);
     select array_agg(m.id), array_agg(m.transaction_id), array_agg(m.payload),
         case when count(m.key_id) > 0 then array_agg(m.key_id) end, array_agg(m.created_at),
         array_agg(m.queue_name), array_agg(m.partition_name)
@@ -299,7 +306,7 @@ begin
                   where d.partition_id = lane.id and d.group_id = g.id and d.message_id = m.id and d.dead)
             order by m.id limit 1
         ) m
-        join queen.windows w on w.id = convert_from(m.payload, 'UTF8')::bigint
+        join queen.windows w on w.id = queen.window_of(m.payload)
     ) next;
     if v_turn.number < v_turn.first + q.lanes then
         select * into taken from queen.cursors x

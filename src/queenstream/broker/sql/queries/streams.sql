@@ -129,7 +129,7 @@ with moment as (
       and ($4::text is distinct from 'open' or w.closed_at is null)
       and ($4::text is distinct from 'ripe' or $2::text is not null or w.closed_at is null)
       and ($4::text is distinct from 'leased' or w.id in (
-          select convert_from(m.payload, 'UTF8')::bigint from reader
+          select queen.window_of(m.payload) from reader
           join queen.cursors y on y.group_id = reader.id and y.lease_id is not null
               and y.ready_at > (select now from moment)
           join queen.messages m on m.partition_id = y.partition_id and m.id = y.lease_to))
@@ -137,7 +137,7 @@ with moment as (
           select y.partition_id from reader
           join queen.cursors y on y.group_id = reader.id and y.ready_at is not null))
       and ($4::text is distinct from 'dead' or w.id in (
-          select convert_from(x.payload, 'UTF8')::bigint from queen.dead_letters x
+          select queen.window_of(x.payload) from queen.dead_letters x
           join queen.streams y on y.queue_id = x.queue_id
           where y.id = $1 and x.group_name = $2::text))
 )
@@ -269,7 +269,7 @@ cross join lateral (
           where x.partition_id = c.partition_id and x.group_id = g.id and x.message_id = m.id and x.dead))
     order by m.id limit 1
 ) m
-join queen.windows w on w.id = convert_from(m.payload, 'UTF8')::bigint
+join queen.windows w on w.id = queen.window_of(m.payload)
 left join queen.deliveries d on c.exceptions and d.partition_id = c.partition_id and d.group_id = c.group_id
     and d.message_id = m.id
 where g.id = $1
@@ -280,7 +280,7 @@ order by c.lease_id is null, c.ready_at, c.partition_id;
 select w.key, w.start_us, w.end_us, d.tries, d.error, d.failed_at
 from queen.dead_letters d
 join queen.partitions p on p.id = d.partition_id
-left join queen.windows w on w.id = convert_from(d.payload, 'UTF8')::bigint
+left join queen.windows w on w.id = queen.window_of(d.payload)
 where d.queue_id = $1 and d.group_name = $2 and ($3::text[] is null or p.name = any ($3))
 order by d.failed_at desc, d.id desc limit 1;
 
