@@ -84,6 +84,22 @@ def test_fields_that_nobody_looks_at_stay_outside_and_must_fit_all_the_same(
     assert rows.typed(read, needed(plan, read)).select("data.*").columns == ["user", "amount"]
 
 
+def test_what_does_not_fit_is_in_no_window_and_counted(spark: SparkSession, broker: TemporaryBroker) -> None:
+    with broker.client() as queen:
+        queen.queue("misfits").push([{"n": 1}, {"n": "much"}, [2], {"n": 3}, {}])
+    counts: list[Row] = []
+    source = Queue("misfits", schema="n bigint not null")
+    windows = Pipeline("misfits").source(source, name="in").window(tumbling("1h"))
+    plan = windows.aggregate(n=aggregates.count(), sum=aggregates.sum_("n"))
+    assert is_native(plan.to(counts.append).plan(), spark)
+    figures = plan.to(counts.append).run(until="caught_up", url=broker.address).get_stats()
+    assert (figures["steps.in.taken"], figures["steps.in.failed"]) == (2, 3)
+    assert counts == []  # the hour is not over: what does not fit has no time that could end it
+    updates = windows.aggregate(n=aggregates.count(), sum=aggregates.sum_("n"), emit="update")
+    updates.to(counts.append).run(until="caught_up", url=broker.address)
+    assert [(row["n"], row["sum"]) for row in counts] == [(2, 4)]
+
+
 def test_sums_of_whole_numbers_may_leave_64_bits(spark: SparkSession) -> None:
     records = [
         *({"user": "a", "n": GREATEST, "at": at} for at in range(3)),
