@@ -19,8 +19,8 @@ install: .venv/.installed console  ## everything needed, into .venv; the console
 	python3 -m venv .tools
 	.tools/bin/pip install --quiet uv
 
-servers: install  ## the servers that tests start, into the cache folder; what is missing is said, and fails its tests
-	@$(BIN)/python -m tests.servers.maven || true
+servers: install  ## the servers and the browser of the tests, into the cache folder; lists all that is missing
+	@$(BIN)/python -m tests.servers
 
 console: $(BUILT)  ## the web console, built from console/ (needs Node.js)
 
@@ -38,12 +38,13 @@ up: install  ## run the broker with demo traffic until Ctrl-C
 test: install servers  ## all tests
 	$(BIN)/pytest --numprocesses 2 --no-loadscope-reorder
 
-check: install  ## lint, format, types
+check: install  ## lint, format, types, known vulnerabilities
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python tools/async_to_sync.py --check
 	$(BIN)/mypy
 	@if [ -d console/node_modules ]; then cd console && npm run --silent check; else echo "console/ is not checked: there is no npm"; fi
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/audit.py
 
 format: install  ## format the code
 	$(BIN)/ruff check --fix .
@@ -58,10 +59,10 @@ docs: install  ## the documentation as a site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "site/index.html is there; with search: $(BIN)/python -m http.server -d site"
 
-dist: install  ## a wheel with everything in it, into dist/
+dist: install  ## a wheel with everything in it and its software bill of materials, into dist/
 	@test -f $(BUILT) || { echo "The console is not built, and a wheel without it is not whole. Install Node.js, then: make dist"; exit 1; }
 	$(UV) build --quiet --wheel --out-dir dist
-	@ls -t dist/*.whl | head -n 1
+	@wheel=$$(ls -t dist/*.whl | head -n 1) && $(BIN)/python tools/bill_of_materials.py $$wheel && echo $$wheel
 
 clean:  ## remove what was installed and built
 	rm -rf .venv .tools dist site console/node_modules src/queenstream/broker/static .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -20,7 +20,8 @@ begin
     where datname = current_database() and pid <> pg_backend_pid();
     for filled in
         select oid::regclass as name, pg_relation_size(oid) as size from pg_class
-        where relnamespace = 'queen'::regnamespace and relkind = 'r' and relname <> 'migrations'
+        where relnamespace = 'queen'::regnamespace and relkind = 'r'
+            and relname not in ('migrations', 'function_sets')
             and pg_relation_size(oid) > 0
     loop
         if filled.size < 256 * 1024 then

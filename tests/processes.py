@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import pwd
+import re
 import select
 import shutil
 import signal
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 QUEEN = str(Path(sys.executable).with_name("queen"))
+_SUMMARY = re.compile(r"^\S.* after .+: [\d,]+ records? read, .+ written\n(?:\n|  .*\n)*", re.MULTILINE)
 
 
 def clean_environment(**more: str) -> dict[str, str]:
@@ -69,6 +71,11 @@ def up(*args: str, **environment: str) -> Iterator[Up]:
         yield running
     finally:
         running.stop()
+
+
+def without_summaries(errors: str) -> str:
+    """What a program wrote to standard error beside the summaries of its runs."""
+    return _SUMMARY.sub("", errors)
 
 
 @contextlib.contextmanager

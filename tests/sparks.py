@@ -23,7 +23,8 @@ def local_session() -> SparkSession:
 def is_native(plan: Plan, spark: SparkSession) -> bool:
     """Whether a plan runs without Python."""
 
-    def empty(read: Read, schema: Schema) -> DataFrame:
-        return spark.createDataFrame([], source_columns(read, schema))
+    def empty(read: Read, schema: Schema | None) -> DataFrame:
+        plain = "data STRING, id LONG, created_at TIMESTAMP"
+        return spark.createDataFrame([], plain if schema is None else source_columns(read, schema))
 
     return native(plan, empty) is not None

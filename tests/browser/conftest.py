@@ -1,13 +1,13 @@
 """One broker with traffic and one browser for all tests of the console.
 
-Debian's Chromium, driven by Playwright. Screenshots are kept in ``tests/browser/screenshots``.
+The Chromium of ``tests/servers/chromium.py``, driven by Playwright. Screenshots are kept in
+``tests/browser/screenshots``.
 """
 
 from __future__ import annotations
 
 import re
 import select
-import shutil
 import subprocess
 import sys
 import time
@@ -24,19 +24,13 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_play
 
 from tests.integration.test_roles import SECRET
 from tests.processes import clean_environment, up
+from tests.servers.chromium import required
 
 ROOT = Path(__file__).parents[2]
 SCREENSHOTS = Path(__file__).parent / "screenshots"
 WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 # The browser notes a request that was answered with an error, which some tests provoke.
 EXPECTED = re.compile(r"Failed to load resource: the server responded with a status of 40[0134]")
-
-
-def chromium() -> str:
-    """Where Chromium is."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    assert found, "there is no Chromium for the console's tests; install it (apt-get install chromium)"
-    return found
 
 
 @pytest.fixture(scope="package")
@@ -106,10 +100,13 @@ def guarded(built: None) -> Iterator[str]:
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """One for all; each test has a context of its own in it."""
+    chromium = required()
     SCREENSHOTS.mkdir(exist_ok=True)
     expect.set_options(timeout=20_000)
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        started = playwright.chromium.launch(
+            executable_path=chromium.executable, env=chromium.environment, chromium_sandbox=False
+        )
         yield started
         started.close()
 
@@ -130,6 +127,23 @@ def check(page: Page, *rules: str, without: str = "") -> list[str]:
         if each["impact"] in ("serious", "critical")
         for node in each["nodes"]
     ]
+
+
+# The visible elements that scroll, or would with more in them, and are neither a named stop of the Tab key
+# nor hold one.
+_UNREACHABLE = """() => [...document.querySelectorAll("body *")]
+  .filter((node) => node.checkVisibility())
+  .filter((node) => { const { overflowX, overflowY } = getComputedStyle(node);
+                      return [overflowX, overflowY].some((each) => ["auto", "scroll"].includes(each)) })
+  .filter((node) => node.tabIndex < 0 || !(node.ariaLabel || node.labels?.length))
+  .filter((node) => !node.querySelector("a[href], button, input, select, textarea, [tabindex='0']"))
+  .map((node) => node.outerHTML.slice(0, 120))"""
+
+
+def find_unreachable_regions(page: Page) -> list[str]:
+    """What scrolls but cannot be scrolled by keyboard, or has no name that says what is in it."""
+    found: list[str] = page.evaluate(_UNREACHABLE)
+    return found
 
 
 CHECKED: set[str] = set()

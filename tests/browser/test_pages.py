@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import PHONE, SCREENSHOTS, Console, check
+from tests.browser.conftest import PHONE, SCREENSHOTS, Console, check, find_unreachable_regions
 from tests.browser.traffic import ALERTS, HOSTILE, HOSTILE_QUEUE, MANY, PARTITIONS
 
 pytestmark = pytest.mark.usefixtures("traffic")
@@ -58,6 +58,7 @@ def test_a_page(console: Console, name: str) -> None:
     page.set_viewport_size(PHONE)  # type: ignore[arg-type]
     expect(page.get_by_text(text).first).to_be_attached()
     assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"], "it scrolls sideways"
+    assert find_unreachable_regions(page) == []
     assert check(page, without="color-contrast") == []  # the colours are those of the wide page
     page.screenshot(path=SCREENSHOTS / f"{name}-phone.png")
 

@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 
 from tests.browser.conftest import ROOT, SCREENSHOTS, Console
 from tests.integration.test_roles import token
+from tests.processes import up
 
 MOST_BYTES = 300_000
 
@@ -59,6 +60,18 @@ def test_files_are_compressed_kept_and_fenced(address: str) -> None:
         assert http.head("/").status_code == 200
         assert http.get("/console/nothing.js").status_code == 404
         assert http.get("/nothing").json()["error"].startswith("there is no /nothing")
+
+
+def test_a_broker_open_to_other_machines_says_so(
+    open_console: Callable[[str], Console], address: str
+) -> None:
+    with up("--ephemeral", "--port", "0", "--host", "0.0.0.0", "--insecure") as broker:
+        page = open_console(broker.ready().replace("0.0.0.0", "127.0.0.1")).open("/")
+        expect(page.get_by_role("alert")).to_contain_text("without a token")
+        page.goto("about:blank")  # it would complain that the broker is gone
+    page = open_console(address).open("/")
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    expect(page.get_by_text("without a token")).to_have_count(0)
 
 
 def test_signing_in_and_out(open_console: Callable[[str], Console], guarded: str) -> None:

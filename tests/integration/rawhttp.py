@@ -57,6 +57,18 @@ class Client:
         self.reader = reader
         self.writer = writer
 
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def connected(cls, port: int) -> AsyncIterator[Client]:
+        """A client of a server that the test did not start by ``serving``."""
+        client = cls(*await asyncio.open_connection("127.0.0.1", port))
+        try:
+            yield client
+        finally:
+            client.writer.close()
+            with contextlib.suppress(OSError):
+                await client.writer.wait_closed()
+
     async def send(self, data: bytes) -> None:
         self.writer.write(data)
         await self.writer.drain()
@@ -130,7 +142,7 @@ async def serving(handle: Handle = echo, **limits: Any) -> AsyncIterator[Site]:
             with contextlib.suppress(OSError):
                 await client.writer.wait_closed()
     assert (server.connections_open, server.requests_in_flight) == (0, 0)
-    assert server.body_bytes_held == 0
+    assert (server.body_bytes_held, server.anonymous_bytes_held) == (0, 0)
 
 
 def post(body: bytes, path: str = "/", headers: str = "") -> bytes:
