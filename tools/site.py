@@ -25,6 +25,7 @@ RENAMED = {
     "ARCHITECTURE.md": "internals.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "reporting.md",
     "examples/README.md": "examples/index.md",
 }
 """Files outside docs/ that are pages, and where."""

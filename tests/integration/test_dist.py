@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ PYTHONS = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', (ROOT / "p
 # What somebody does first, with another Python: messages, a stream, a pipeline.
 FIRST_STEPS = """
 import sys
+import tomllib
 from queenstream import Pipeline, Queen, Queue, count, sum_, tumbling
 
 with Queen(sys.argv[1]) as queen:
@@ -46,7 +48,7 @@ totals = (
     .aggregate(orders=count(), total=sum_("amount"))
     .to(lambda row: print(row["orders"], row["total"]))
 )
-totals.run(engine="local", until="caught_up", url=sys.argv[1], checkpoint="state")
+totals.run(engine="local", until="caught_up", url=sys.argv[1], checkpoint="state", summary=False)
 print(message.data["amount"], *sys.version_info[:2])
 """
 
@@ -169,3 +171,29 @@ def test_it_runs_on_other_pythons(version: str, python: str, wheel: Path, tmp_pa
     assert said.splitlines() == ["{'data.amount': 5}", "2 10", f"0 {major} {minor}"]
     if long:
         run(programs / "pytest", "-q", "-p", "no:cacheprovider", "-n0", "tests/unit", cwd=ROOT)
+
+
+def test_the_bill_of_materials_lists_what_is_in_it_and_what_it_needs(wheel: Path) -> None:
+    subprocess.run(
+        [sys.executable, ROOT / "tools" / "bill_of_materials.py", wheel],
+        check=True, capture_output=True, timeout=100,
+    )  # fmt: skip
+    bill = json.loads(wheel.with_suffix(".cdx.json").read_text())
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
+    about = bill["metadata"]["component"]
+    assert (about["name"], about["version"]) == ("queenstream", wheel.name.split("-")[1])
+    purls = {each["purl"] for each in bill["components"]}
+    assert all(each["version"] for each in bill["components"])
+    locked = {
+        each["name"]: each.get("version") for each in tomllib.loads((ROOT / "uv.lock").read_text())["package"]
+    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [each for extra in project["optional-dependencies"].values() for each in extra]
+    needed = {re.split(r"[^\w.-]", each)[0] for each in [*project["dependencies"], *extras]} - {"queenstream"}
+    assert {f"pkg:pypi/{name}@{locked[name]}" for name in needed} <= purls
+    assert {purl.split("@")[0] for purl in purls} >= {"pkg:npm/svelte", "pkg:npm/uplot"}
+    assert not {purl.split("@")[0] for purl in purls} & {"pkg:pypi/pytest", "pkg:npm/vitest"}
+    known = {about["bom-ref"], *(each["bom-ref"] for each in bill["components"])}
+    assert {
+        ref for each in bill["dependencies"] for ref in [each["ref"], *each.get("dependsOn", ())]
+    } <= known
