@@ -1,7 +1,9 @@
 import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { defineConfig } from "vitest/config";
 
-const broker = process.env.QUEEN_URL ?? "http://127.0.0.1:6632";
+const target = process.env.QUEEN_URL ?? "http://127.0.0.1:6632";
+// A broker without a key compares Origin with Host, and the browser's Origin is this server: keep its Host.
+const broker = { target, changeOrigin: !/^http:\/\/(localhost|127\.|\[::1\])/.test(target) };
 
 // Built files lie flat beside each other and are named after their content: the broker serves them for good.
 export default defineConfig(({ mode }) => ({

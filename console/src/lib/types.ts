@@ -356,6 +356,9 @@ export interface Me {
   subject: string | null;
   role: string;
   authentication: boolean;
+  insecure: boolean;
+  queues: string[] | null;
+  namespaces: string[] | null;
 }
 export interface BrokerState {
   id: string;
@@ -374,6 +377,7 @@ export interface BrokerState {
   poolConnectionsBusy: number;
   poolConnectionsMax: number;
   backgroundFailures: Record<string, number>;
+  taskRestarts: Record<string, number>;
 }
 export interface PostgresStats {
   serverVersion: string;
