@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import asyncpg
@@ -344,6 +345,29 @@ def test_recovers_from_kill_9_with_a_busy_orphan(place: Path) -> None:
     server = postgres.find(place / "data")
     assert server is not None
     assert fetch(server.url, "SELECT answer FROM kept") == 42
+
+
+def names_of_children() -> set[str]:
+    names = set()
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it may end between the listing and the look
+            names.add(child.name())
+    return names
+
+
+def test_a_server_that_ends_while_it_is_asked_is_replaced(place: Path) -> None:
+    server = postgres.start(place / "data")
+    os.kill(server.pid, signal.SIGSTOP)  # it looks alive, and does not answer
+    with ThreadPoolExecutor() as pool:
+        starting = pool.submit(postgres.start, place / "data")
+        deadline = time.monotonic() + 30
+        while "psql" not in names_of_children():
+            assert time.monotonic() < deadline, "nobody asked it"
+        os.kill(server.pid, signal.SIGKILL)
+        replaced = starting.result(timeout=60)
+    assert replaced.started_here
+    assert replaced.pid != server.pid
+    assert fetch(replaced.url, "SELECT 1") == 1
 
 
 def test_a_killed_server_is_not_found(place: Path) -> None:

@@ -7,6 +7,21 @@
 >>> server.stop()  # doctest: +SKIP
 """
 
+from queenstream.postgres._restarts import Restarts
+from queenstream.postgres._restarts import read as read_restarts
 from queenstream.postgres._server import Server, ephemeral, find, start
+from queenstream.postgres._supervisor import Supervisor
+from queenstream.postgres._url import hosts_of, names_session, place_of
 
-__all__ = ["Server", "ephemeral", "find", "start"]
+__all__ = [
+    "Restarts",
+    "Server",
+    "Supervisor",
+    "ephemeral",
+    "find",
+    "hosts_of",
+    "names_session",
+    "place_of",
+    "read_restarts",
+    "start",
+]

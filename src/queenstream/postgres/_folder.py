@@ -219,6 +219,13 @@ def turn_log(data: Path) -> int:
     return 0
 
 
+def log_size(data: Path) -> int:
+    try:
+        return (data / LOG).stat().st_size
+    except OSError:
+        return 0
+
+
 def read_log(data: Path, start: int) -> str:
     try:
         with (data / LOG).open("rb") as file:
@@ -228,15 +235,18 @@ def read_log(data: Path, start: int) -> str:
         return ""
 
 
-def socket_folder(data: Path, account: Account) -> Path:
+def socket_folder(data: Path, account: Account, before: Path | None = None) -> Path:
     """Where the socket goes: in the data folder, or in a short folder when that path is too long.
 
     A comma or a blank in the path would not survive the connection URL, and is too long as well.
-    The server notes the folder in ``queenstream.conf`` and ``postmaster.pid``.
+    The server notes the folder in ``queenstream.conf`` and ``postmaster.pid``. The short folder of a server
+    that was killed (``before``) is used again, so that its clients find the next one.
     """
     inside = data / "socket"
     if _fits(inside):
         return inside
+    if before is not None and _is_short_folder(before, account):
+        return before
     base = Path(tempfile.gettempdir())
     if not _fits(base / f"{_SHORT_PREFIX}12345678"):
         base = Path("/tmp")  # noqa: S108 - only the place; the folder in it is new and private
@@ -248,13 +258,21 @@ def socket_folder(data: Path, account: Account) -> Path:
 def remove_socket_folder(socket: Path, account: Account) -> None:
     """Remove a short socket folder that a server has left; anything else stays untouched."""
     with contextlib.suppress(OSError):
-        found = socket.lstat()
-        owner = os.geteuid() if account.uid is None else account.uid
-        ours = stat.S_ISDIR(found.st_mode) and found.st_uid == owner
-        if ours and socket.is_absolute() and socket.name.startswith(_SHORT_PREFIX):
+        if _is_short_folder(socket, account):
             for left in socket.glob(".s.PGSQL.*"):
                 left.unlink()
             socket.rmdir()
+
+
+def _is_short_folder(socket: Path, account: Account) -> bool:
+    """Whether this is a folder of the account that ``socket_folder`` made outside of a data folder."""
+    try:
+        found = socket.lstat()
+    except OSError:
+        return False
+    owner = os.geteuid() if account.uid is None else account.uid
+    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == owner
+    return ours and socket.is_absolute() and socket.name.startswith(_SHORT_PREFIX)
 
 
 def _fits(folder: Path) -> bool:

@@ -16,13 +16,15 @@ from pathlib import Path
 from urllib.parse import quote
 
 from queenstream.errors import PostgresError
-from queenstream.postgres import _explain, _folder, _process, _settings
+from queenstream.postgres import _explain, _folder, _process, _restarts, _settings
 from queenstream.postgres._account import Account, account_for
 from queenstream.postgres._binaries import Binaries, has_lz4, locate
 from queenstream.postgres._process import Postmaster
+from queenstream.postgres._url import hosts_of
 
 _DATABASE = "queen"
 _POLL_SECONDS = 0.01
+_ENDING_SECONDS = 2.0  # how long the rest of a killed server may take to go
 
 # The shell lets go of the server: it is nobody's child, in a session of its own, so a Ctrl-C in
 # the starter's terminal does not reach it and no starter has to stay to collect it. What is in
@@ -107,19 +109,52 @@ def start(
             _check_reachable(folder, account)
             made = _folder.is_made(folder, binaries.major)
             found = _process.wait_settled(folder, deadline) if made else None
+            if found and not _answers(folder, found, binaries, account):
+                found = None
             started_here = found is None
             if found is None:
                 if not made:
                     left_seconds = max(1.0, deadline - time.monotonic())
                     _folder.make(folder, binaries, account, left_seconds)
                 found = _start(folder, port or _free_port(port), settings, binaries, account, deadline)
-            _make_database(folder, found, binaries, account)
+                _make_database(folder, found, binaries, account)
         if port is not None and not (found.listens and port in (0, found.port)):
             raise PostgresError(
                 f"PostgreSQL in {folder} already runs, without port {port};"
                 " stop it first, or leave the port out"
             )
         return _server(folder, found, started_here=started_here)
+
+
+def restart(server: Server, *, timeout_seconds: float = 60) -> Server:
+    """Start a server again that has died: with its settings, on its socket and port. Never makes a folder.
+
+    One that somebody else has started meanwhile is found.
+
+    >>> server = restart(server)  # doctest: +SKIP
+    """
+    folder = server.data
+    deadline = time.monotonic() + timeout_seconds
+    account = account_for(folder)
+    with _explained(folder, account), _folder.locked(folder, deadline):
+        binaries = locate(account)
+        if not _folder.is_made(folder, binaries.major):
+            raise PostgresError(f"{folder} is gone; restore it from a backup, then start again")
+        noted = _restarts.read(folder)
+        found = _process.running(folder)
+        if found is None:
+            _restarts.note(folder, _restarts.Restarts(noted.count, under_way=True), account)
+            _clear_leftovers(folder)
+            [(socket, _)] = hosts_of(server.url)
+            found = _launch(folder, Path(socket), None, binaries, account, deadline)
+            _restarts.note(folder, _restarts.Restarts(noted.count + 1), account)
+        else:
+            found = _process.wait_settled(folder, deadline)
+            if found is None:
+                raise PostgresError(f"PostgreSQL in {folder} ended while it was starting")
+            if noted.under_way:  # a start that took longer than its starter waited
+                _restarts.note(folder, _restarts.Restarts(noted.count + 1), account)
+        return _server(folder, found, started_here=True)
 
 
 def _free_port(port: int | None) -> int | None:
@@ -184,12 +219,20 @@ def _start(
     if account.uid is not None and data.stat().st_uid == 0:
         # Copied or restored by root; the server could not read it.
         account.own_tree(data)
-    _clear_leftovers(data, account)
-    socket = _folder.socket_folder(data, account)
+    left = _clear_leftovers(data)
+    socket = _folder.socket_folder(data, account, None if left is None else left.socket)
     text = _settings.render(socket=socket, port=port, lz4=has_lz4(binaries, account), settings=settings)
     _folder.write(data / _folder.CONF, text, account)
+    _restarts.note(data, _restarts.Restarts(), account)
+    return _launch(data, socket, port, binaries, account, deadline)
+
+
+def _launch(
+    data: Path, socket: Path, port: int | None, binaries: Binaries, account: Account, deadline: float
+) -> Postmaster:
+    """Start the server as ``queenstream.conf`` says, and wait until it is ready."""
     log_start = _folder.turn_log(data)
-    pid, said = _launch(data, socket, binaries, account)
+    pid, said = _spawn(data, socket, binaries, account)
     try:
         return _wait_ready(data, pid, port, said, log_start, account, deadline)
     except PostgresError:
@@ -198,12 +241,12 @@ def _start(
         raise
 
 
-def _clear_leftovers(data: Path, account: Account) -> None:
-    """Clear what a killed server left: orphaned processes, its pid file, its socket."""
+def _clear_leftovers(data: Path) -> Postmaster | None:
+    """Clear what a killed server left: orphaned processes and its pid file, whose content is the answer."""
     left = _process.read_pid_file(data)
     _process.end_all(data)
     if left is None:
-        return
+        return None
     if _listens(left):
         # Alive, but in another container over the same folder: two servers would ruin it.
         raise PostgresError(
@@ -212,7 +255,7 @@ def _clear_leftovers(data: Path, account: Account) -> None:
         )
     # PostgreSQL would trip over the number when a process of the same user has it by now.
     (data / "postmaster.pid").unlink(missing_ok=True)
-    _folder.remove_socket_folder(left.socket, account)
+    return left
 
 
 def _listens(left: Postmaster) -> bool:
@@ -225,7 +268,7 @@ def _listens(left: Postmaster) -> bool:
         return True
 
 
-def _launch(data: Path, socket: Path, binaries: Binaries, account: Account) -> tuple[int, str]:
+def _spawn(data: Path, socket: Path, binaries: Binaries, account: Account) -> tuple[int, str]:
     paths = (str(socket), binaries["postgres"], str(data), str(data / _folder.LOG))
     argv = ["/bin/sh", "-c", _LAUNCH, "sh", *paths]
     answer = account.run(argv, timeout_seconds=30, new_session=True)
@@ -263,6 +306,17 @@ def _wait_ready(
             " to use the Unix socket only"
         )
     raise _explain.from_output(f"PostgreSQL did not start in {data}", log, data, account.name)
+
+
+def _answers(data: Path, found: Postmaster, binaries: Binaries, account: Account) -> bool:
+    """Whether a server that runs can be used; False if it ends meanwhile, as one that was just killed."""
+    try:
+        _make_database(data, found, binaries, account)
+    except PostgresError:
+        if not _process.wait_gone(found.pid, data, time.monotonic() + _ENDING_SECONDS):
+            raise
+        return False
+    return True
 
 
 def _make_database(data: Path, found: Postmaster, binaries: Binaries, account: Account) -> None:
