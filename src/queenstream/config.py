@@ -38,6 +38,7 @@ IGNORED_VARIABLES = frozenset({"QUEEN_CONFIG", "QUEEN_CONTEXT", "QUEEN_TOKEN", "
 DEFAULT_FILE = "queen.toml"
 
 _HIDDEN = "***"
+_HOST = re.compile(r"[A-Za-z0-9_.-]{1,255}|\[?[0-9A-Fa-f:.]{2,45}\]?")
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 _DAY = 86_400.0
 
@@ -60,6 +61,19 @@ def _text(allowed: str = "text that is not empty", fits: Callable[[str], bool] |
         return value
 
     return Kind(allowed, parse)
+
+
+def _hosts() -> Kind:
+    def parse(value: object) -> tuple[str, ...]:
+        hosts = value.split(",") if isinstance(value, str) and value else value or ()
+        if not isinstance(hosts, list | tuple):
+            raise ValueError
+        if not all(isinstance(host, str) and _HOST.fullmatch(host.strip()) for host in hosts):
+            raise ValueError
+        return tuple(host.strip().strip("[]").removesuffix(".").lower() for host in hosts)
+
+    allowed = "host names or addresses without a port, with commas between them"
+    return Kind(allowed, parse, ",".join)
 
 
 def _choice(*choices: str) -> Kind:
@@ -109,7 +123,7 @@ def _size(low: int, high: int) -> Kind:
     return Kind(allowed, parse, format_size)
 
 
-def _folder() -> Kind:
+def _path(allowed: str) -> Kind:
     def parse(value: object) -> Path:
         if not isinstance(value, str | Path) or not str(value).strip() or "\0" in str(value):
             raise ValueError
@@ -119,7 +133,7 @@ def _folder() -> Kind:
         except RuntimeError:
             raise ValueError from None
 
-    return Kind("the path of a folder", parse, str)
+    return Kind(allowed, parse, str)
 
 
 def _within(value: T, low: T, high: T) -> T:
@@ -161,6 +175,15 @@ def format_size(size: int) -> str:
         if size and size % factor == 0:
             return f"{size // factor}{unit}"
     return f"{size}B"
+
+
+def http_address(host: str, port: int) -> str:
+    """The URL of a broker; an IPv6 address stands in brackets.
+
+    >>> http_address("::1", 6632)
+    'http://[::1]:6632'
+    """
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _is_postgres_url(text: str) -> bool:
@@ -266,14 +289,31 @@ class Settings:
 
     host: str = _setting("127.0.0.1", _text("a host name or address"), "Address to listen on.")
     port: int = _setting(6632, _integer(0, 65_535), "Port to listen on; 0 picks a free one.")
+    allow_host: tuple[str, ...] = _setting(
+        (), _hosts(), "Host to serve besides loopback when there is no key; may be repeated."
+    )
+    insecure: bool = _setting(
+        False, _boolean(), "Let other machines use a broker that has no key: anyone may administer it."
+    )
     pg: str | None = _setting(
         None, _text("an address such as postgres://user:password@host:5432/database",
                     _is_postgres_url),
         "PostgreSQL of your own; without it, the broker runs one.", mask=_hide_password,
     )  # fmt: skip
+    pg_file: Path | None = field(
+        default=None,
+        metadata={
+            "kind": _path("the path of a file"), "mask": None,
+            "help": "File with the address of pg, password included: a process list shows no file.",
+        },
+    )  # fmt: skip
     data: Path = field(
         default_factory=default_data_folder,
-        metadata={"kind": _folder(), "mask": None, "help": "Data folder of the embedded server."},
+        metadata={
+            "kind": _path("the path of a folder"),
+            "mask": None,
+            "help": "Data folder of the embedded server.",
+        },
     )
     ephemeral: bool = _setting(False, _boolean(), "Keep the data in a folder gone at the end.")
     workers: int = _setting(1, _integer(1, 256), "Processes that serve requests.")
@@ -302,9 +342,16 @@ class Settings:
         None, _text(), "Secret of HS256 tokens, 32 bytes or more; turns authentication on.",
         mask=_hide,
     )  # fmt: skip
+    auth_secret_file: Path | None = field(
+        default=None,
+        metadata={
+            "kind": _path("the path of a file"), "mask": None,
+            "help": "File with such secrets, one a line: the first signs, all are accepted; read on change.",
+        },
+    )  # fmt: skip
     auth_public_key: str | None = _setting(
-        None, _text("a public key as PEM, or the path of one"),
-        "Public key of RS256 or EdDSA tokens, PEM or path; turns authentication on.",
+        None, _text("public keys as PEM, or the path of a file with them"),
+        "Public keys of RS256 or EdDSA tokens, PEM or path, read on change; turns authentication on.",
         mask=_hide_pem,
     )  # fmt: skip
     auth_jwks_url: str | None = _setting(
@@ -315,7 +362,7 @@ class Settings:
     auth_issuer: str | None = _setting(None, _text(), "What a token's iss must be.")
     auth_audience: str | None = _setting(None, _text(), "What a token's aud must hold.")
     auth_role_claim: str = _setting("role", _text(), "Claim with the role, or a list of roles.")
-    auth_leeway: float = _setting(0.0, _duration("0s", "5m"), "Clock difference to forgive in exp and nbf.")
+    auth_leeway: float = _setting(30.0, _duration("0s", "5m"), "Clock difference to forgive in exp and nbf.")
     dead_letter_retention: float = _setting(
         30 * _DAY, _duration("1s", "3650d"), "How long dead letters are kept."
     )
@@ -323,6 +370,34 @@ class Settings:
     audit_retention: float = _setting(
         90 * _DAY, _duration("1s", "3650d"), "How long administrative acts are kept."
     )
+    max_queues: int = _setting(
+        100_000, _integer(1, 1_000_000_000), "Most queues; another is refused with 409."
+    )  # fmt: skip
+    max_partitions: int = _setting(
+        1_000_000, _integer(1, 1_000_000_000), "Most partitions of a queue; more are refused with 409."
+    )
+    max_groups: int = _setting(
+        1_000, _integer(1, 1_000_000_000), "Most consumer groups of a queue; another is refused with 409."
+    )
+    max_new_names: int = _setting(
+        300_000, _integer(0, 1_000_000_000),
+        "Queues, partitions and groups that one caller may create in a minute, else 429; 0: any number.",
+    )  # fmt: skip
+    empty_partition_retention: float = _setting(
+        30 * _DAY, _duration("0s", "3650d"), "How long a partition without messages is kept; 0: for good."
+    )
+    group_retention: float = _setting(
+        0.0, _duration("0s", "3650d"),
+        "After how long a group that takes none of its messages is forgotten; 0: never.",
+    )  # fmt: skip
+    staged_retention: float = _setting(
+        7 * _DAY, _duration("1h", "3650d"),
+        "How long rows that Spark staged are kept after the last of their sink.",
+    )  # fmt: skip
+    sink_retention: float = _setting(
+        365 * _DAY, _duration("1d", "3650d"),
+        "How long the stored batches of a Spark sink are known after the last one.",
+    )  # fmt: skip
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def source(self, name: str) -> str:
@@ -369,6 +444,9 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str], file: Path | N
     for name, (value, source) in given.items():
         values[name] = SETTINGS[name].parse(value, source)
         sources[name] = source
+    if values.get("pg_file") is not None:
+        values["pg"] = _read_address(values.get("pg"), values["pg_file"], sources["pg_file"])
+        sources["pg"] = f"file {values['pg_file']}"
     settings = Settings(**values, sources=sources)
     if settings.pg and settings.ephemeral:
         raise ConfigError(
@@ -376,6 +454,22 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str], file: Path | N
             "leave one out: ephemeral is for the embedded server only"
         )
     return settings
+
+
+def _read_address(pg: object, file: Path, source: str) -> str:
+    """The address of PostgreSQL that a file holds."""
+    if pg is not None:
+        raise ConfigError(f"pg and pg_file ({source}) both name a PostgreSQL; give one of them")
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigError(f"pg_file ({source}) cannot be read: {error.strerror}; check the path") from None
+    except UnicodeDecodeError:
+        raise ConfigError(
+            f"pg_file ({source}) is not text; write the address of PostgreSQL into it"
+        ) from None
+    address: str = SETTINGS["pg"].parse(text, f"file {file}")
+    return address
 
 
 def _read_flags(flags: Mapping[str, object]) -> dict[str, tuple[object, str]]:
@@ -424,7 +518,9 @@ def _read_file(file: Path | None, environ: Mapping[str, str]) -> dict[str, tuple
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> ConfigError:
     by_folded = {_fold(one): one for one in known}
-    near = difflib.get_close_matches(_fold(name), by_folded, n=1)
+    folded = _fold(name)
+    longer = sorted((one for one in by_folded if folded.startswith(f"{one}_")), key=len)
+    near = longer[-1:] or difflib.get_close_matches(folded, by_folded, n=1)
     hint = (
         f"did you mean {by_folded[near[0]]}?"
         if near

@@ -10,7 +10,8 @@
     │   ├── ExpressionError     a text is no expression (queenstream.pipeline.expressions)
     │   └── SchemaError         a definition is no schema (queenstream.schemas)
     ├── DecryptionError         a stored payload cannot be decrypted: changed, or its key is wrong
-    │   └── KeyMissing          the key that encrypted it is not in encryption_keys
+    │   ├── KeyMissing          the key that encrypted it is not in encryption_keys
+    │   └── PayloadAltered      it was changed in the database, or is another message's
     ├── LeaseLost               an acknowledgement or renewal came too late: the lease is over
     ├── PayloadInvalid          a payload is not JSON, or does not fit the type it was given
     │   └── RecordError         a record does not fit its schema (queenstream.schemas)
@@ -30,7 +31,7 @@
         ├── RequestTimeout      408  the request did not arrive in time
         ├── Conflict            409  it contradicts what is stored
         ├── TooLarge            413  a body or batch over its limit
-        ├── QueueFull           429  the queue's maxSize is reached
+        ├── QueueFull           429  the queue's maxSize is reached, or new names come too fast
         ├── HeadersTooLarge     431  request line or headers over their limit
         ├── ServerFailed        500  the broker failed; its log says why
         └── Unavailable         503  the database is away, or the broker is stopping
@@ -81,6 +82,10 @@ class DecryptionError(QueenstreamError):
 
 class KeyMissing(DecryptionError):
     """The key that encrypted a payload is not among ``encryption_keys``."""
+
+
+class PayloadAltered(DecryptionError):
+    """An encrypted payload was changed in the database, or belongs to another message."""
 
 
 class LeaseLost(QueenstreamError):
@@ -173,7 +178,7 @@ class TooLarge(RequestError):
 
 
 class QueueFull(RequestError):
-    """The queue's ``maxSize`` is reached; nothing was stored."""
+    """The queue's ``maxSize`` is reached, or new names come too fast; nothing was stored."""
 
     status = 429
     retry_after = 1

@@ -38,8 +38,12 @@ SOME_GAUGES = {
     "batch_duration_p99_ms": "99th percentile of the same.",
     "state_rows": "Rows that steps with state remember.",
     "state_bytes": "Memory that these take.",
+    "recovering": "1 while the query waits to go on after a failure.",
 }
-SOME_COUNTERS = {"batches": "Batches that are done."}
+SOME_COUNTERS = {
+    "batches": "Batches that are done.",
+    "restarts": "How often the query went on from its last batch after a failure.",
+}
 STEPS = {
     "taken": "Records that a step took.",
     "given": "Records that a step gave.",

@@ -8,6 +8,7 @@ from operator import attrgetter
 from time import perf_counter
 from typing import Any
 
+from queenstream.broker import sql
 from queenstream.broker.batching import ROW_BYTES, Batcher
 from queenstream.broker.database import Database
 from queenstream.broker.metrics import Metrics
@@ -15,7 +16,7 @@ from queenstream.broker.pushing import Fetch
 from queenstream.broker.wire import QUEUE_MODE, Ack, AckResult
 from queenstream.errors import TooLarge
 
-STATEMENT = (
+STATEMENT = sql.bind(
     "select unit, queue_name, partition_name, successes, errors, dead, again, released, ready "
     "from queen.ack($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
 )

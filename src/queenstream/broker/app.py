@@ -16,17 +16,18 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime
 from http import HTTPStatus
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from queenstream.broker import auditing
+from queenstream.broker import access, auditing, rejection
 from queenstream.broker.acking import Acker
 from queenstream.broker.auth import Authenticator, Identity, require
 from queenstream.broker.background import Background
-from queenstream.broker.database import Database
+from queenstream.broker.database import EXPENSIVE_REQUESTS, Database
 from queenstream.broker.directory import Directory
-from queenstream.broker.encryption import Keyring
+from queenstream.broker.encryption import Keyring, message_identity
 from queenstream.broker.gauges import GaugeReader, Probe
 from queenstream.broker.http import HttpServer, Limits
 from queenstream.broker.lagging import Lags
@@ -35,16 +36,22 @@ from queenstream.broker.metrics import Metrics
 from queenstream.broker.notices import Notice, Notices
 from queenstream.broker.popping import Popper, Ride
 from queenstream.broker.pushing import Pusher
+from queenstream.broker.rejection import Rejected
 from queenstream.broker.remembering import Remembered, most_age
 from queenstream.broker.routes import PAGES, ROUTES
 from queenstream.broker.routing import Call, Request, Response, Role, Router, error_response
+from queenstream.broker.scope import require_scope
 from queenstream.broker.searching import Searches
 from queenstream.broker.streams.running import Streams
-from queenstream.config import Settings
-from queenstream.errors import DecryptionError, RequestError
+from queenstream.broker.supervisor import Supervisor
+from queenstream.broker.throttle import Throttle
+from queenstream.config import Settings, http_address
+from queenstream.errors import DecryptionError, Forbidden, RequestError
+from queenstream.postgres import Restarts, read_restarts
 
 log = logging.getLogger(__name__)
 
+EXPENSIVE_OF_CALLER = 2  # expensive requests of one caller at once
 ANYBODY = Identity(subject=None, role=Role.ADMIN)  # who asks when no key is configured
 
 
@@ -57,9 +64,12 @@ class Broker:
     """
 
     def __init__(
-        self, settings: Settings, database_url: str, *, clock: Callable[[], datetime | None] | None = None
-    ) -> None:
-        self.settings = settings
+        self, settings: Settings, database_url: str, *, embedded: Path | None = None,
+        clock: Callable[[], datetime | None] | None = None,
+    ) -> None:  # fmt: skip
+        access.refuse_exposure(settings)
+        self.settings: Settings = settings
+        self.embedded = embedded  # the data folder, if the database is the embedded PostgreSQL
         self.id = uuid.uuid4()
         self.version = version("queenstream")
         self.hostname = socket.gethostname()
@@ -68,14 +78,18 @@ class Broker:
         self.maintenance = False
         self._loading = asyncio.Lock()
         self.metrics = Metrics()
+        self.supervisor = Supervisor(self.metrics)
         self.database = Database(database_url, connections=settings.pool, clock=clock)
         self.probe = Probe(self.database)
         self.gauges = GaugeReader(self.database, self.metrics)
-        self.directory = Directory(self.database)
+        self.directory = Directory(self.database, settings)
         self.keyring = Keyring.parse(settings.encryption_keys) if settings.encryption_keys else None
         self.authenticator = Authenticator.from_settings(settings)
+        guarded = self.authenticator is not None
+        self.host_policy = None if guarded else access.HostPolicy.from_settings(settings)
+        self.exposed = access.is_exposed(settings)  # other machines need no token
         self.popper = Popper(
-            self.database, self.directory, self.keyring, self.metrics, self.freed,
+            self.database, self.directory, self.keyring, self.metrics, self.freed, self.reject,
             max_pop_bytes=settings.max_pop_bytes,
         )  # fmt: skip
         self.pusher = Pusher(
@@ -83,22 +97,25 @@ class Broker:
             lambda: self.notices.alone, max_batch=settings.max_batch,
         )  # fmt: skip
         self.acker = Acker(self.database, self.metrics, self.freed, max_batch=settings.max_batch)
-        self.notices = Notices(database_url, self._noticed, lambda: self.metrics.background_failed("notices"))
+        self.notices = Notices(database_url, self._noticed, self.supervisor)
         self.live_figures = Live(self)
         self.lags = Lags(self)
         self.searches = Searches(self)
         self.remembered = Remembered()
+        self.throttle = Throttle(EXPENSIVE_REQUESTS, EXPENSIVE_OF_CALLER)
         self.background = Background(self)
         self.streams = Streams(self)
         self.router = Router(ROUTES + PAGES)
         self.http = HttpServer(
             self.handle,
             Limits(body_bytes=settings.max_body_bytes, receive_seconds=settings.receive_timeout),
+            check=self.check,
+            decide=self.decide,
         )
 
     @property
     def address(self) -> str:
-        return f"http://{self.settings.host}:{self.port}"
+        return http_address(self.settings.host, self.port)
 
     async def start(self, *, reuse_port: bool = False) -> None:
         """Open the database, listen, and only then be ready."""
@@ -123,6 +140,7 @@ class Broker:
         await self.popper.close()  # leases that the drain gave back
         await self.background.stop()
         await self.notices.close()
+        await self.supervisor.close()
         await self.database.close()
 
     # What happened, told to those who wait here and elsewhere
@@ -137,6 +155,14 @@ class Broker:
         """Partitions of these queues can be taken again."""
         self.popper.changed(queues)
         self.notices.ready(queues)
+
+    def reject(self, rejected: Rejected) -> None:
+        """These messages were altered in the database: their group is not given them."""
+
+        async def bury_altered() -> None:
+            await rejection.bury(self, rejected)
+
+        self.background.soon(bury_altered)
 
     def changed(self, queue: str) -> None:
         """A queue was configured, cleared, deleted, or its groups were moved."""
@@ -169,23 +195,31 @@ class Broker:
             "waiting_pops": self.popper.waiting,
             "open_connections": self.http.connections_open,
             "requests_in_flight": self.http.requests_in_flight,
+            "postgres_restarts": self.postgres_restarts.count,
         }
 
-    def reveal(self, key_id: str | None, payload: bytes) -> bytes | None:
-        """A stored payload as JSON; None when it is encrypted and cannot be read here."""
+    @property
+    def postgres_restarts(self) -> Restarts:
+        """How often the embedded PostgreSQL had to be started again."""
+        return Restarts() if self.embedded is None else read_restarts(self.embedded)
+
+    def reveal(
+        self, key_id: str | None, payload: bytes, queue: str, partition: str, transaction_id: str
+    ) -> bytes | None:
+        """A message's stored payload as JSON; None when it is encrypted and cannot be read here."""
         if key_id is None:
             return payload
         if self.keyring is None:
             return None
         try:
-            return self.keyring.decrypt(key_id, payload)
+            return self.keyring.decrypt(key_id, payload, message_identity(queue, partition, transaction_id))
         except DecryptionError:
             return None
 
     async def load_settings(self) -> None:
         """Read what all brokers share: the maintenance modes. One at a time: the last to read is right."""
         async with self._loading:
-            rows = await self.database.admin("read_settings")
+            rows = await self.database.upkeep("read_settings")
             values = {row["key"]: msgspec.json.decode(row["value"]) for row in rows}
             self.maintenance = bool(values.get("maintenance", False))
             paused = self.maintenance or bool(values.get("maintenance_pop", False))
@@ -196,26 +230,56 @@ class Broker:
 
     # Requests
 
-    def handle(self, request: Request) -> Coroutine[Any, Any, Response | None] | None:
-        """Answer one request: find its route, check who asks and what, call its handler."""
-        call = Call(self, request, time.perf_counter())
+    def check(self, request: Request) -> Response | None:
+        """Look at a request's headers before its body is read; gives the answer if they are refused."""
+        call = request.call = Call(self, request)
         try:
+            if self.host_policy is not None:
+                self.host_policy.check(request.headers)
             call.route, call.params = self.router.match(request.method, request.path)
-            if self.authenticator is not None and call.route.role is not Role.PUBLIC:
-                return self._check_first(call, self.authenticator)
+            if self.authenticator is not None:
+                request.anonymous = True
+                if call.route.role is not Role.PUBLIC:
+                    identity = self.authenticator.check_now(request.headers.get(b"authorization"))
+                    if identity is None:
+                        request.undecided = True
+                    else:
+                        _admit(call, identity)
+                        request.anonymous = False
+        except Exception as error:  # noqa: BLE001 - it is the answer
+            del request.call
+            return self.respond(call, error)
+        return None
+
+    async def decide(self, request: Request) -> Response | None:
+        """The same for a token whose key has to be fetched."""
+        assert self.authenticator is not None
+        try:
+            _admit(request.call, await self.authenticator.check(request.headers.get(b"authorization")))
+        except Exception as error:  # noqa: BLE001 - it is the answer
+            return self.respond(request.call, error)
+        return None
+
+    def handle(self, request: Request) -> Coroutine[Any, Any, Response | None] | None:
+        """Answer a request that was not refused: decode what it says, call its route's handler."""
+        call = request.call
+        call.started = time.perf_counter()
+        if request.undecided:
+            return self._decide_first(call)
+        del request.call  # a cycle would be left to the garbage collector, with every request
+        try:
             work = self._begin(call)
         except Exception as error:  # noqa: BLE001 - it is the answer
             call.answer(error)
             return None
         return None if work is None else self._finish(call, work)
 
-    async def _check_first(self, call: Call, authenticator: Authenticator) -> Response | None:
-        request, route = call.request, call.route
-        assert route is not None
+    async def _decide_first(self, call: Call) -> Response | None:
+        refusal = await self.decide(call.request)
+        del call.request.call
+        if refusal is not None:
+            return refusal
         try:
-            identity = await authenticator.check(request.headers.get(b"authorization"))
-            require(identity, route.role)
-            request.subject, request.role = identity.subject, identity.role
             work = self._begin(call)
         except Exception as error:  # noqa: BLE001 - it is the answer
             return self.respond(call, error)
@@ -228,11 +292,24 @@ class Broker:
             call.query = route.decode_query(request.query)
         if route.decoder is not None:
             call.body = route.decode_body(request.body)
+        if request.scope is not None:
+            return self._handle_in_scope(call)
         if route.costly and most_age(request):
-            return self.remembered.answer(request, lambda: self._work(route.handler(call)))
-        return route.handler(call)
+            return self.remembered.answer(request, lambda: self._handle_in_turn(call))
+        return self._handle_in_turn(call) if route.expensive else route.handler(call)
 
-    async def _work(self, work: Coroutine[Any, Any, Response | None] | None) -> Response | None:
+    async def _handle_in_turn(self, call: Call) -> Response | None:
+        assert call.route is not None
+        async with self.throttle.place(call.request.caller):
+            work = call.route.handler(call)
+            return None if work is None else await work
+
+    async def _handle_in_scope(self, call: Call) -> Response | None:
+        assert call.route is not None
+        await require_scope(call)
+        if call.route.expensive:
+            return await self._handle_in_turn(call)
+        work = call.route.handler(call)
         return None if work is None else await work
 
     async def _finish(self, call: Call, work: Coroutine[Any, Any, Response | None]) -> Response | None:
@@ -258,3 +335,16 @@ class Broker:
             response = Response(500, b'{"error":"the broker failed at this request; its log says why"}')
         self.metrics.request(path, method, response.status, time.perf_counter() - call.started)
         return response
+
+
+def _admit(call: Call, identity: Identity) -> None:
+    """Note who asks; Forbidden, if the route is not for them."""
+    assert call.route is not None
+    require(identity, call.route.role)
+    if identity.scope is not None and call.route.scope is None:
+        raise Forbidden(
+            "the token is limited to some queues, and this is not about single queues; "
+            "ask for a token without queues and namespaces"
+        )
+    call.request.subject, call.request.role = identity.subject, identity.role
+    call.request.scope = identity.scope

@@ -39,7 +39,7 @@ async def note(broker: Broker, call: Call) -> None:
     action = route.handler.__name__
     forwarded = request.headers.get(b"x-forwarded-for", b"").decode("latin-1").replace("\0", "")
     try:
-        await broker.database.admin(
+        await broker.database.upkeep(
             "note_act", request.subject, role_name(request.role), request.address, forwarded[:255] or None,
             action, target(call), details(call), broker.database.now(), action in _SAID_AGAIN,
         )  # fmt: skip

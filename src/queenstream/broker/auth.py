@@ -15,24 +15,22 @@ import hashlib
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import jwt
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from queenstream.broker.jwks import RSA_MIN_BITS, Jwks, PublicKey
+from queenstream.broker.access import is_loopback
+from queenstream.broker.jwks import Jwks
+from queenstream.broker.key_files import Key, KeyFiles
 from queenstream.broker.routing import Role
+from queenstream.broker.scope import Scope
 from queenstream.config import Settings
 from queenstream.errors import ConfigError, Forbidden, Unauthorized
 
 CACHE_SIZE = 1_000
-SECRET_MIN_BYTES = 32
 TOKEN_MAX_BYTES = 16_384
 SUBJECT_MAX_CHARS = 255
 
@@ -51,20 +49,16 @@ _SIGNATURE_ONLY: Any = {
 }  # fmt: skip
 
 
+_BAD_SIGNATURE = "the token's signature does not hold; sign it with the configured key"
+
+
 @dataclass(frozen=True)
 class Identity:
     """Who asks and what they may do; ``subject`` is the token's ``sub``."""
 
     subject: str | None
     role: Role
-
-
-@dataclass(frozen=True)
-class Key:
-    """A key and the one algorithm it verifies."""
-
-    algorithm: str
-    key: bytes | PublicKey
+    scope: Scope | None = None  # the queues it is limited to
 
 
 @dataclass(frozen=True)
@@ -84,16 +78,16 @@ class Authenticator:
 
     def __init__(
         self,
-        keys: Sequence[Key],
+        key_files: KeyFiles,
         jwks: Jwks | None = None,
         *,
         issuer: str | None = None,
         audience: str | None = None,
         role_claim: str = "role",
-        leeway: float = 0.0,
+        leeway: float = 30.0,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._keys = tuple(keys)
+        self._key_files = key_files
         self._jwks = jwks
         self._issuer = issuer
         self._audience = audience
@@ -111,19 +105,16 @@ class Authenticator:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> Authenticator | None:
         """The authenticator that ``settings`` asks for; None when no key is configured."""
-        keys = []
-        if settings.auth_secret is not None:
-            keys.append(_secret_key(settings.auth_secret, settings.source("auth_secret")))
-        if settings.auth_public_key is not None:
-            source = settings.source("auth_public_key")
-            keys.append(_public_key(settings.auth_public_key, source))
         url = settings.auth_jwks_url
+        if url is not None:
+            _refuse_open_jwks(url, settings.source("auth_jwks_url"))
         jwks = None if url is None else Jwks(url, monotonic=monotonic)
-        if not keys and jwks is None:
+        key_files = KeyFiles(settings, monotonic=monotonic)
+        if not key_files.keys and jwks is None:
             _refuse_half_configured(settings)
             return None
         return cls(
-            keys,
+            key_files,
             jwks,
             issuer=settings.auth_issuer,
             audience=settings.auth_audience,
@@ -137,13 +128,30 @@ class Authenticator:
 
         The token itself is in no message: those end up in logs.
         """
+        identity = self.check_now(authorization)
+        if identity is not None:
+            return identity
+        token = _bearer(authorization)
+        proven = await self._verify_published(token)
+        return self._accept(hashlib.sha256(token).digest(), self._judge(*proven))
+
+    def check_now(self, authorization: bytes | None) -> Identity | None:
+        """The same without waiting; None if published keys have to be fetched for it."""
+        if self._key_files.refresh():
+            self._cache.clear()  # what a key vouched for that may be gone
         token = _bearer(authorization)
         digest = hashlib.sha256(token).digest()
         verified = self._cache.get(digest)
         if verified is not None and self._still_vouched(verified):
             self._cache.move_to_end(digest)
         else:
-            verified = self._judge(*await self._verify(token))
+            proven = self._verify(token)
+            if proven is None:
+                return None
+            verified = self._judge(*proven)
+        return self._accept(digest, verified)
+
+    def _accept(self, digest: bytes, verified: _Verified) -> Identity:
         # On every hit: a cached signature stays good, a token does not.
         self._check_times(verified)
         self._cache[digest] = verified
@@ -156,28 +164,40 @@ class Authenticator:
             return True
         return self._jwks.fresh and self._jwks.generation == verified.generation
 
-    async def _verify(self, token: bytes) -> tuple[dict[str, Any], int | None]:
-        """The claims, once a key has proven them, and the JWKS generation that did."""
+    def _verify(self, token: bytes) -> tuple[dict[str, Any], int | None] | None:
+        """The claims, if a key proves them, and the JWKS generation that did; None: it has to be fetched."""
         header = _header(token)
         algorithm, kid = header.get("alg"), header.get("kid")
-        fixed = [key for key in self._keys if key.algorithm == algorithm]
+        fixed = [key for key in self._key_files.keys if key.algorithm == algorithm]
         for key in fixed:
             claims = _claims(token, key)
             if claims is not None:
                 return claims, None
         if self._jwks is not None and algorithm in Jwks.ALGORITHMS:
-            found = await self._jwks.find(kid, algorithm)
-            claims = _claims(token, Key(algorithm, found))
+            published = self._jwks.known(kid, algorithm)
+            if published is None:
+                return None
+            claims = _claims(token, Key(algorithm, published))
             if claims is not None:
                 return claims, self._jwks.generation
         elif not fixed:
             raise Unauthorized(
                 f"the token is not signed with {self._algorithms()}; no other algorithm is accepted"
             )
-        raise Unauthorized("the token's signature does not hold; sign it with the configured key")
+        raise Unauthorized(_BAD_SIGNATURE)
+
+    async def _verify_published(self, token: bytes) -> tuple[dict[str, Any], int | None]:
+        """The claims, once a published key has proven them, and the JWKS generation that did."""
+        assert self._jwks is not None
+        header = _header(token)
+        algorithm = header["alg"]
+        claims = _claims(token, Key(algorithm, await self._jwks.find(header.get("kid"), algorithm)))
+        if claims is None:
+            raise Unauthorized(_BAD_SIGNATURE)
+        return claims, self._jwks.generation
 
     def _algorithms(self) -> str:
-        found = {key.algorithm for key in self._keys}
+        found = {key.algorithm for key in self._key_files.keys}
         if self._jwks is not None:
             found.update(Jwks.ALGORITHMS)
         return " or ".join(sorted(found))
@@ -195,7 +215,8 @@ class Authenticator:
                 )
         if self._issuer is not None and claims.get("iss") != self._issuer:
             raise Unauthorized(f"the token is not from {self._issuer!r}; get one with that iss")
-        identity = Identity(_subject(claims), _role(claims.get(self._role_claim)))
+        role = _role(claims.get(self._role_claim))
+        identity = Identity(_subject(claims), role, Scope.from_claims(claims))
         return _Verified(identity, expires, not_before, generation)
 
     def _check_times(self, verified: _Verified) -> None:
@@ -290,48 +311,6 @@ def _role(claim: object) -> Role:
     return max(known, default=Role.PUBLIC)
 
 
-def _secret_key(secret: str, source: str) -> Key:
-    raw = secret.encode()
-    if len(raw) < SECRET_MIN_BYTES:
-        # RFC 7518, 3.2: an HS256 key is as long as its hash, or tokens can be forged by guessing.
-        raise ConfigError(
-            f"auth_secret ({source}) is shorter than {SECRET_MIN_BYTES} bytes; "
-            "make one with: openssl rand -base64 32"
-        )
-    try:
-        jwt.get_algorithm_by_name("HS256").prepare_key(raw)
-    except jwt.InvalidKeyError:
-        raise ConfigError(
-            f"auth_secret ({source}) is a public key, known to anyone; set auth_public_key to it"
-        ) from None
-    return Key("HS256", raw)
-
-
-def _public_key(given: str, source: str) -> Key:
-    where = f"auth_public_key ({source})"
-    # An env file holds one line per variable: there, PEM comes with \n written out.
-    text = given.strip().replace("\\n", "\n")
-    if not text.startswith("-----BEGIN"):
-        try:
-            text = Path(given).expanduser().read_text(encoding="ascii").strip()
-        except OSError as error:
-            raise ConfigError(f"{where} cannot be read: {error.strerror}; check the path") from None
-        except (ValueError, RuntimeError):
-            raise ConfigError(f"{where} is not PEM, nor the path of a PEM file") from None
-    if "PRIVATE KEY" in text:
-        raise ConfigError(f"{where} is a private key; keep that where tokens are signed, "
-                          "and give its public key: openssl pkey -in key.pem -pubout")  # fmt: skip
-    try:
-        key = load_pem_public_key(text.encode())
-    except (ValueError, UnsupportedAlgorithm):
-        raise ConfigError(f"{where} is not a public key in PEM; see openssl pkey -pubout") from None
-    if isinstance(key, Ed25519PublicKey):
-        return Key("EdDSA", key)
-    if isinstance(key, RSAPublicKey) and key.key_size >= RSA_MIN_BITS:
-        return Key("RS256", key)
-    raise ConfigError(f"{where} is neither Ed25519 nor RSA of {RSA_MIN_BITS} bits or more")
-
-
 def _refuse_half_configured(settings: Settings) -> None:
     # Whoever sets an audience believes that tokens are checked; an open broker would be a trap.
     for name in ("auth_issuer", "auth_audience"):
@@ -340,3 +319,12 @@ def _refuse_half_configured(settings: Settings) -> None:
                 f"{name} ({settings.source(name)}) is set without a key, so nothing would be "
                 "checked; set auth_secret, auth_public_key or auth_jwks_url too"
             )
+
+
+def _refuse_open_jwks(url: str, source: str) -> None:
+    # Whoever sits between here and there could answer with keys of their own.
+    parts = urlsplit(url)
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        raise ConfigError(
+            f"auth_jwks_url ({source}) is not https, so anybody on the way could replace the keys; use https"
+        )

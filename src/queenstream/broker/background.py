@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from queenstream.broker import auditing
+from queenstream.broker import sql, upkeep
+from queenstream.broker.supervisor import SupervisedTask
+from queenstream.broker.upkeep import Upkeep
 from queenstream.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -24,15 +26,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EXPIRE_SECONDS = 3.0
-EXPIRE_MESSAGES = 20_000  # in one step; more steps follow at once while there is more
 COMPACT_SECONDS = 2.0
-COMPACT_ROWS = 50_000  # live cursors, about 0.4 s; more would take too long while everybody waits
-COMPACT_PAUSE = 60.0  # at most, between attempts at a table that is never free
 HEARTBEAT_SECONDS = 5.0
 FORGET_SECONDS = 60.0
-FORGET_WINDOWS = 10_000  # in one step
-PIPELINE_SERIES_SECONDS = 6 * 3600.0  # what is kept of a pipeline's figures
-PIPELINE_SECONDS = 30 * 86_400.0  # what is kept of a pipeline that tells nothing any more
 
 
 class Background:
@@ -41,9 +37,8 @@ class Background:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._tasks: set[asyncio.Task[None]] = set()
-        self._loops: list[asyncio.Task[None]] = []
-        self._compact_pause = 0.0
-        self._compact_after = 0.0
+        self._loops: list[SupervisedTask] = []
+        self.upkeep = Upkeep(broker)
 
     def start(self) -> None:
         for name, seconds, step in (
@@ -52,19 +47,16 @@ class Background:
             ("heartbeat", HEARTBEAT_SECONDS, self.heartbeat),
             ("forget", FORGET_SECONDS, self.forget),
         ):
-            self._loops.append(asyncio.create_task(self._repeat(name, seconds, step), name=name))
+            work = partial(self._repeat, name, seconds, step)
+            self._loops.append(self._broker.supervisor.start(name, work))
 
     async def stop(self) -> None:
-        loops = set(self._loops)
-        while loops:  # Python 3.11's wait_for may lose a cancellation: until it is heard
-            for task in loops:
-                task.cancel()
-            _, loops = await asyncio.wait(loops, timeout=0.5)
+        await asyncio.gather(*(loop.stop() for loop in self._loops))
         while self._tasks:
             await asyncio.wait(self._tasks)
         try:
             await self.flush()
-            await self._broker.database.admin("goodbye", self._broker.id)
+            await self._broker.database.upkeep("goodbye", self._broker.id)
         except Unavailable:
             log.warning("the database is away: the last statistics are lost")
 
@@ -90,49 +82,25 @@ class Background:
             await asyncio.sleep(seconds)
 
     async def expire(self) -> None:
-        """Delete what is past its time. Paused in maintenance."""
-        broker = self._broker
-        while not broker.maintenance:
-            rows = await broker.database.admin("expire", EXPIRE_MESSAGES, broker.database.now())
-            for row in rows:
-                broker.metrics.queue(row["queue_name"]).expired += row["deleted"]
-            if not rows or not rows[0]["more"]:
-                break
-            await asyncio.sleep(0.01)
-        while not broker.maintenance:
-            buried = await broker.database.admin("bury_overdue", 100, broker.database.now())
-            if buried[0]["done"] < 100:
-                return
-            await asyncio.sleep(0.01)
+        """Delete messages that are past their time."""
+        await self.upkeep.run(upkeep.MESSAGES)
 
     async def compact(self) -> None:
         """Write the cursors anew when somebody's open transaction keeps their dead versions."""
-        now = time.monotonic()
-        if self._broker.maintenance or now < self._compact_after:
-            return
-        row = (await self._broker.database.admin("compact", COMPACT_ROWS))[0]
-        if row["outcome"] == "busy":  # each attempt makes everybody wait a little: try less and less often
-            self._compact_pause = min(COMPACT_PAUSE, max(COMPACT_SECONDS, self._compact_pause * 2))
-            self._compact_after = now + self._compact_pause
-            log.debug("compact: cursors could not be locked; again in %.0f s", self._compact_pause)
-            return
-        self._compact_pause = 0.0
-        if row["outcome"] == "done":
-            log.info(
-                "compact: %d cursors written anew in %.0f ms, %d pages before, %d now; "
-                "a transaction held open somewhere keeps vacuum from it",
-                row["live"], row["seconds"] * 1000, row["pages_before"], row["pages_after"],
-            )  # fmt: skip
+        await self.upkeep.compact()
 
     async def heartbeat(self) -> None:
         """Say that this broker is alive, with its counters, and store what its queues counted."""
         broker = self._broker
         stats = broker.metrics.snapshot(broker.live())
         broker.live_figures.note()
-        await broker.database.admin(
+        [row] = await broker.database.upkeep(
             "heartbeat", broker.id, broker.address, broker.hostname, os.getpid(), broker.version,
-            msgspec.json.encode(stats).decode(),
+            msgspec.json.encode(stats).decode(), sql.FUNCTION_SET,
         )  # fmt: skip
+        if not row["has_functions"]:
+            log.warning("the functions of this release are gone from the database; making them again")
+            await broker.database.prepare()
         await self.flush()
 
     async def flush(self) -> None:
@@ -143,23 +111,11 @@ class Background:
             return
         try:
             columns = zip(*deltas.values(), strict=True)
-            await self._broker.database.admin("add_stats", list(deltas), *map(list, columns))
+            await self._broker.database.upkeep("add_stats", list(deltas), *map(list, columns))
         except BaseException:
             metrics.put_back(deltas)
             raise
 
     async def forget(self) -> None:
-        """Drop what nobody needs any more."""
-        broker = self._broker
-        now = broker.database.now()
-        if broker.maintenance:
-            return
-        await broker.database.admin("forget_dead_letters", broker.settings.dead_letter_retention, now)
-        await broker.database.admin("forget_traces", broker.settings.trace_retention, now)
-        await broker.database.admin("forget_acts", broker.settings.audit_retention, auditing.MOST_ACTS, now)
-        await broker.database.admin("forget_stats")
-        await broker.database.admin("forget_first_pops")
-        await broker.database.admin("forget_brokers")
-        await broker.database.admin("forget_windows", FORGET_WINDOWS, now)
-        await broker.database.admin("forget_pipeline_stats", now, PIPELINE_SERIES_SECONDS)
-        await broker.database.admin("forget_pipelines", now, PIPELINE_SECONDS)
+        """Delete records that nobody needs any more."""
+        await self.upkeep.run(upkeep.RECORDS)

@@ -100,6 +100,8 @@ class Batcher(Generic[R, A]):
             answers: list[A | BaseException]
             try:
                 answers = await self._run(requests, alone)
+                if len(answers) != len(requests):
+                    raise RuntimeError(f"{len(answers)} answers to {len(requests)} requests")
             except BaseException as error:  # noqa: BLE001 - every request must get its answer
                 answers = [error] * len(requests)
             if alone:

@@ -37,6 +37,7 @@ _BURST = 64  # pipelined requests, or pieces of one answer, before other connect
 _JOINED_HEADER_BYTES = 8 * 1024  # past this, joining a repeated header would itself be the attack
 _JOINED_BODY_BYTES = 64 * 1024  # larger bodies are not copied to stand behind their headers
 _SHORT_BYTES = 256  # paths up to here are split once and remembered
+_SKIPPED_BODY_BYTES = 64 * 1024  # of a refused request: larger ones end the connection
 _LINGER_BYTES = 16 * 1024 * 1024  # after a refusal: how much beyond the body limit we still read
 _CLOSE, _KEEP_ALIVE = b"connection: close\r\n", b"connection: keep-alive\r\n"
 _CHUNKED = b"transfer-encoding: chunked\r\n"
@@ -49,11 +50,11 @@ class Connection(asyncio.Protocol):
     """One client. Requests are parsed into ``_ready`` and answered from there, in order."""
 
     __slots__ = (  # they make attributes fast, and there are thousands of connections
-        "_body", "_closing", "_discard_bytes", "_expecting", "_head_bytes", "_headers",
-        "_held_bytes", "_in_head", "_in_message", "_incoming", "_input_done", "_linger_until",
-        "_loop", "_old_client", "_parser", "_pumping", "_reading_paused", "_ready", "_replaying",
-        "_request", "_resumed", "_server", "_silent_bytes", "_streaming", "_target", "_task",
-        "_transport", "_unparsed", "_unsent", "_unsent_bytes", "_write_paused", "deadline",
+        "_body", "_closing", "_deciding", "_discard_bytes", "_expecting", "_head_bytes", "_headers",
+        "_in_head", "_in_message", "_incoming", "_input_done", "_linger_until", "_loop", "_old_client",
+        "_parser", "_pumping", "_reading_paused", "_ready", "_replaying", "_request", "_resumed", "_server",
+        "_silent_bytes", "_streaming", "_target", "_task", "_transport", "_unparsed", "_unsent",
+        "_unsent_bytes", "_write_paused", "deadline",
     )  # fmt: skip
     _transport: asyncio.Transport
     _incoming: Request  # its headers are complete, its body is not
@@ -76,10 +77,10 @@ class Connection(asyncio.Protocol):
         # What waits, what is handled, what is written
         self._ready: deque[Request | Response] = deque()  # a Response is a refusal, and the last
         self._unparsed: bytes | memoryview = b""
-        self._held_bytes = 0  # bodies not yet given to the handler
         self._input_done = False  # no request after those in _ready
         self._request: Request | None = None
         self._task: asyncio.Task[None] | None = None
+        self._deciding: asyncio.Task[None] | None = None  # who asks is being found out; nothing is read
         self._pumping = self._reading_paused = self._write_paused = self._closing = False
         self._unsent: Response | None = None  # more than the socket's buffer took
         self._unsent_bytes = self._discard_bytes = self._linger_until = 0
@@ -97,13 +98,19 @@ class Connection(asyncio.Protocol):
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         error = self._server.admit(self)
         if error is not None:
-            self._refuse(error)
+            self._refuse(error_response(error))
             self._pump()
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
             self._discard(len(data))
-        elif self._request is not None or self._ready or self._unparsed or self._write_paused:
+        elif (
+            self._request is not None
+            or self._ready
+            or self._unparsed
+            or self._write_paused
+            or self._deciding is not None
+        ):
             self._unparsed = bytes(self._unparsed) + data
             self._reading_paused = True
             self._transport.pause_reading()
@@ -152,7 +159,8 @@ class Connection(asyncio.Protocol):
             self.deadline = server.tick + server.receive_ticks
         elif self._in_message and not unsent:
             within = f"{server.limits.receive_seconds:g} s"
-            self._refuse(RequestTimeout(f"the request took longer than {within}; send it faster"))
+            error = RequestTimeout(f"the request took longer than {within}; send it faster")
+            self._refuse(error_response(error))
             self._pump()
         else:
             self._transport.abort()
@@ -205,27 +213,43 @@ class Connection(asyncio.Protocol):
             raise _headers_too_large(limits)
         target = self._target
         path, query = _split_known(target) if len(target) < _SHORT_BYTES else _split_target(target)
-        self._incoming = Request(_method(parser.get_method()), path, query, headers, b"")
+        if not target.startswith(b"/") and b"://" in target:
+            _adopt_authority(target, headers)
+        self._incoming = incoming = Request(_method(parser.get_method()), path, query, headers, b"")
         self._input_done = not parser.should_keep_alive()
         if b"connection" in headers:
             # Once is for good: a request parsed ahead must not speak for the one being answered.
             old = not self._input_done and parser.get_http_version() == "1.0"
             self._old_client = self._old_client or old
+        refusal = server.check(incoming)
+        if refusal is not None:
+            self._skip(incoming, refusal)
+            return
         if b"content-length" in headers:
             length = int(headers[b"content-length"])
             if length > limits.body_bytes:
                 raise _body_too_large(limits)
-            if server.body_bytes_held + length > limits.buffered_bytes:
+            if not (incoming.undecided or server.has_room(incoming, length)):
                 raise _memory_full()
         if b"expect" in headers:
             wanted = headers[b"expect"].lower() == b"100-continue"
             self._expecting = wanted and parser.get_http_version() != "1.0"
 
+    def _skip(self, request: Request, refusal: Response) -> None:
+        """Answer without the body: in order and on the same connection if it is small, else at once."""
+        headers = request.headers
+        length = int(headers.get(b"content-length", b"0"))
+        waits = length and b"expect" in headers
+        if waits or length > _SKIPPED_BODY_BYTES or b"transfer-encoding" in headers:
+            raise _RefusedError(refusal)
+        request.refusal = refusal
+
     def on_body(self, data: bytes) -> None:
         server, size = self._server, len(data)
         self._silent_bytes = 0
-        self._held_bytes += size
-        server.body_bytes_held += size
+        if self._incoming.refusal is not None:
+            return
+        room = server.hold(self._incoming, size)
         if not self._body:
             self._body = data
         else:  # one growing buffer: a list of one-byte chunks would weigh many times the body
@@ -234,7 +258,7 @@ class Connection(asyncio.Protocol):
             self._body += data
         if len(self._body) > server.limits.body_bytes:
             raise _body_too_large(server.limits)
-        if server.body_bytes_held > server.limits.buffered_bytes:
+        if not room:
             raise _memory_full()
 
     def on_message_complete(self) -> None:
@@ -245,6 +269,11 @@ class Connection(asyncio.Protocol):
         self._in_message = self._expecting = False
         self._ready.append(self._incoming)
 
+    @property
+    def _must_decide(self) -> bool:
+        """Whether nothing more may be read before it is known who sends it."""
+        return self._in_message and not self._in_head and self._incoming.undecided
+
     # Parsing
 
     def _parse(self, data: bytes | memoryview) -> None:
@@ -254,6 +283,8 @@ class Connection(asyncio.Protocol):
         if data:
             rest = memoryview(data)
             while rest and not self._ready and (self._in_message or not self._input_done):
+                if self._must_decide:
+                    break
                 rest = rest[self._feed(rest[:_SLICE_BYTES]) :]
             data = rest
         self._unparsed = data
@@ -272,15 +303,18 @@ class Connection(asyncio.Protocol):
                 self._refuse(self._explain(failure))
         else:
             if self._in_message and self._silent_bytes > self._server.limits.header_bytes:
-                self._refuse(_headers_too_large(self._server.limits))
+                self._refuse(error_response(_headers_too_large(self._server.limits)))
         return len(data)
 
-    def _explain(self, failure: httptools.HttpParserError) -> RequestError:
-        if isinstance(failure.__context__, RequestError):
-            return failure.__context__
+    def _explain(self, failure: httptools.HttpParserError) -> Response:
+        cause = failure.__context__
+        if isinstance(cause, _RefusedError):
+            return cause.response
+        if isinstance(cause, RequestError):
+            return error_response(cause)
         if str(failure) == "Content-Length overflow":
-            return _body_too_large(self._server.limits)
-        return InvalidRequest(f"this is not HTTP/1.1: {failure}; send a well-formed request")
+            return error_response(_body_too_large(self._server.limits))
+        return error_response(InvalidRequest(f"this is not HTTP/1.1: {failure}; send a well-formed request"))
 
     def _ignore_upgrade(self) -> None:
         """Carry on in HTTP/1.1, as a server that knows no other protocol may.
@@ -299,14 +333,12 @@ class Connection(asyncio.Protocol):
             self._refuse(self._explain(failure))
         self._replaying = False
 
-    def _refuse(self, error: RequestError) -> None:
-        """Queue the error behind the answers still due; nothing more is parsed."""
-        self._server.body_bytes_held -= len(self._body)
-        self._held_bytes -= len(self._body)
-        self._body = b""
+    def _refuse(self, refusal: Response) -> None:
+        """Queue the refusal behind the answers still due; nothing more is parsed."""
+        self._drop_body()
         self._in_message = self._expecting = False
         self._input_done = True
-        self._ready.append(error_response(error))
+        self._ready.append(refusal)
 
     # Handling and answering
 
@@ -317,7 +349,9 @@ class Connection(asyncio.Protocol):
         self._pumping = True
         turns = _BURST
         while self._request is None and not self._write_paused and not self._closing:
-            if not self._ready and self._unparsed:
+            if self._deciding is not None and not self._ready:
+                break
+            if self._unparsed and not self._ready and not self._must_decide:
                 self._parse(self._unparsed)
             if not self._ready:
                 self._await_more()
@@ -339,6 +373,11 @@ class Connection(asyncio.Protocol):
         if server.draining and not self._in_message:
             self._close()
             return
+        if self._must_decide:
+            self._reading_paused = True
+            self._transport.pause_reading()
+            self._deciding = self._loop.create_task(self._decide(self._incoming))
+            return
         if self._expecting:
             self._expecting = False
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -349,13 +388,32 @@ class Connection(asyncio.Protocol):
             self._reading_paused = False
             self._transport.resume_reading()
 
+    async def _decide(self, request: Request) -> None:
+        """Find out who sends the request whose body has not arrived, then go on with it."""
+        server, size = self._server, len(self._body)
+        assert server.decide is not None
+        refusal = await server.decide(request)
+        self._deciding = None
+        if refusal is not None:
+            self._refuse(refusal)
+        else:
+            server.release(request, size)
+            request.anonymous = request.undecided = False
+            room = server.hold(request, size)
+            length = int(request.headers.get(b"content-length", b"0"))
+            if not room or not server.has_room(request, length - size):
+                self._refuse(error_response(_memory_full()))
+        self._pump()
+
     def _start(self, request: Request) -> None:
         self.deadline = 0
         self._request = request
-        self._held_bytes -= len(request.body)  # from here on the task answers for them
         self._server.requests_in_flight += 1
         request.answer = self._finish
         request.transport = self._transport
+        if request.refusal is not None:
+            self._finish(request, request.refusal)
+            return
         work = self._server.handle(request)
         if work is None:
             return  # answered, or it will be
@@ -391,7 +449,7 @@ class Connection(asyncio.Protocol):
             logger.exception("%s %s: the answer cannot be sent", request.method, request.path[:200])
             self._answer(request, _BROKEN)
         self._request = self._task = None
-        self._server.finished(self, len(request.body))
+        self._server.finished(self, request)
         self._pump()
 
     def _answer(self, request: Request, response: Response) -> None:
@@ -452,7 +510,7 @@ class Connection(asyncio.Protocol):
             self._finish(request, _BROKEN)  # which nobody gets if the client has left
             return
         self._request = self._task = None
-        self._server.finished(self, len(request.body))
+        self._server.finished(self, request)
         self._pump()
 
     async def _send(self, chunks: AsyncIterator[bytes], *, chunked: bool) -> bool:
@@ -538,14 +596,33 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def _drop_input(self) -> None:
-        self._server.body_bytes_held -= self._held_bytes
-        self._held_bytes = 0
+        self._drop_body()
+        for item in self._ready:
+            if isinstance(item, Request):
+                self._server.release(item, len(item.body))
         self._ready.clear()
-        self._unparsed = self._body = b""
+        self._unparsed = b""
         self._in_message = False
+
+    def _drop_body(self) -> None:
+        """Forget what has arrived of a body that is not complete, and who sends it."""
+        if self._body:
+            self._server.release(self._incoming, len(self._body))
+            self._body = b""
+        if self._deciding is not None:
+            self._deciding.cancel()
+            self._deciding = None
 
 
 _BROKEN = Response(500, b'{"error":"the server failed; its log says why; try again or report it"}')
+
+
+class _RefusedError(Exception):
+    """A request is refused by its headers; the connection ends with the response."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__()
+        self.response = response
 
 
 def _call(callback: Callable[[], None] | None) -> None:
@@ -579,6 +656,13 @@ def _split_target(target: bytes) -> tuple[str, str]:
     if not path.startswith("/") and "://" in path:
         path = "/" + path.partition("://")[2].partition("/")[2]
     return path, query
+
+
+def _adopt_authority(target: bytes, headers: dict[bytes, bytes]) -> None:
+    """Take the host of ``http://host/path`` for the request's host; one that contradicts Host is refused."""
+    authority = target.partition(b"://")[2].partition(b"/")[0].partition(b"?")[0]
+    if headers.setdefault(b"host", authority).lower() != authority.lower():
+        raise InvalidRequest("the request line and Host name different hosts; send the same in both")
 
 
 _split_known = lru_cache(1024)(_split_target)

@@ -60,13 +60,15 @@ class Shared(Generic[T]):
 
 
 class Probe:
-    """Whether the database answers."""
+    """Whether the database answers and takes writes."""
 
     def __init__(self, database: Database) -> None:
-        self._answers = Shared(database.answers)
+        self._answers = Shared(database.find_trouble)
 
-    async def connected(self) -> bool:
-        return await self._answers.result(PROBE_SECONDS) or False
+    async def find_trouble(self) -> str:
+        """Why no message could be stored now; empty if one could."""
+        trouble = await self._answers.result(PROBE_SECONDS)
+        return f"the database does not answer within {PROBE_SECONDS:g} s" if trouble is None else trouble
 
 
 class GaugeReader:

@@ -45,6 +45,7 @@ class Limits:
     idle_seconds: float = 75  # a connection without a request
     connections: int = 10_000  # more are answered 503 and closed
     buffered_bytes: int = 512 * 1024 * 1024  # all bodies in this process, arriving or handled
+    anonymous_bytes: int = 1024 * 1024  # the same for requests that nobody vouches for
 
 
 class HttpServer:
@@ -56,6 +57,11 @@ class HttpServer:
     A handler is never cancelled because its client left: ``request.gone`` turns true and
     ``request.on_gone`` is called, then ``response.undelivered``, as the answer has no reader.
 
+    ``check`` is called when the headers of a request are complete: a response from it is the answer, and
+    the request's body is not kept, nor ``handle`` called. If it sets ``request.undecided``, nothing more of a
+    body is read before ``decide`` has found out. Bodies of requests that it sets ``anonymous`` share a small
+    budget of memory.
+
     An answer with ``chunks`` is sent as fast as the client reads it; until its last piece is written, the
     request counts as handled. Here the client's leaving does cancel: nobody is there to read the rest.
     """
@@ -65,13 +71,18 @@ class HttpServer:
         handle: Callable[[Request], Awaitable[Response | None] | None],
         limits: Limits | None = None,
         *,
+        check: Callable[[Request], Response | None] = lambda _: None,
+        decide: Callable[[Request], Awaitable[Response | None]] | None = None,
         server_header: str = "queenstream",
     ) -> None:
         self.handle = handle
+        self.check = check
+        self.decide = decide
         self.limits = limits = limits or Limits()
         self.connections_open = 0
         self.requests_in_flight = 0
         self.body_bytes_held = 0
+        self.anonymous_bytes_held = 0
         self.draining = False
         # Deadlines are counted in ticks of one shared, coarse timer: setting one is an addition,
         # and a stall of the event loop stretches everyone's time rather than cutting clients off.
@@ -156,10 +167,31 @@ class HttpServer:
         elif not self._connections and not self._orphans:
             self._empty.set()
 
-    def finished(self, connection: Connection, body_bytes: int) -> None:
+    def hold(self, request: Request, size: int) -> bool:
+        """Count bytes of a request's body as kept; whether there is room for them."""
+        if request.anonymous:
+            self.anonymous_bytes_held += size
+            return self.anonymous_bytes_held <= self.limits.anonymous_bytes
+        self.body_bytes_held += size
+        return self.body_bytes_held <= self.limits.buffered_bytes
+
+    def release(self, request: Request, size: int) -> None:
+        """These bytes are kept no longer."""
+        if request.anonymous:
+            self.anonymous_bytes_held -= size
+        else:
+            self.body_bytes_held -= size
+
+    def has_room(self, request: Request, size: int) -> bool:
+        """Whether a body of that size could be kept now."""
+        if request.anonymous:
+            return self.anonymous_bytes_held + size <= self.limits.anonymous_bytes
+        return self.body_bytes_held + size <= self.limits.buffered_bytes
+
+    def finished(self, connection: Connection, request: Request) -> None:
         """A handler has finished."""
         self.requests_in_flight -= 1
-        self.body_bytes_held -= body_bytes
+        self.release(request, len(request.body))
         if self._orphans:
             self._orphans.discard(connection)
             if not self._connections and not self._orphans:

@@ -62,6 +62,10 @@ class Jwks:
         """Whether the copy is recent enough to use without looking again."""
         return self._younger_than(FRESH_SECONDS)
 
+    def known(self, kid: str | None, algorithm: str) -> PublicKey | None:
+        """The key, if a fresh copy holds it."""
+        return self._lookup(kid, algorithm) if self.fresh else None
+
     async def find(self, kid: str | None, algorithm: str) -> PublicKey:
         """The key for a token's ``kid`` and ``alg``; Unauthorized if nobody publishes it."""
         if not self.fresh:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from queenstream.broker.live import Paced
+from queenstream.broker.supervisor import SupervisedTask
 from queenstream.broker.wire_live import LagPoint
 from queenstream.errors import Unavailable
 
@@ -51,7 +52,7 @@ class Lags:
         self._broker = broker
         self._watched: dict[Place, Watched] = {}
         self._reading = Paced(self._read, SAMPLE_SECONDS)
-        self._loop: asyncio.Task[None] | None = None
+        self._loop: SupervisedTask | None = None
         self._closed = False
 
     @property
@@ -68,7 +69,7 @@ class Lags:
             watched = self._watched[place] = Watched()
         watched.asked_at = monotonic()
         if self._loop is None and not self._closed:
-            self._loop = asyncio.create_task(self._run(), name="lags")
+            self._loop = self._broker.supervisor.start("lags", self._run)
         return watched
 
     async def first(self) -> None:
@@ -78,17 +79,14 @@ class Lags:
     async def close(self) -> None:
         self._closed = True
         if self._loop is not None:
-            self._loop.cancel()
-            await asyncio.wait({self._loop})
+            await self._loop.stop()
 
     async def _run(self) -> None:
-        try:
-            while self._watched:
-                await self._reading.fresh()
-                await asyncio.sleep(SAMPLE_SECONDS / 5)
-                self._forget()
-        finally:
-            self._loop = None
+        while self._watched:
+            await self._reading.fresh()
+            await asyncio.sleep(SAMPLE_SECONDS / 5)
+            self._forget()
+        self._loop = None
 
     def _forget(self) -> None:
         before = monotonic() - WATCH_SECONDS

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from time import monotonic
@@ -20,6 +20,7 @@ import msgspec
 
 from queenstream.broker.gauges import LOST_SECONDS, Shared
 from queenstream.broker.metrics import SECONDS, Histogram
+from queenstream.broker.supervisor import SupervisedTask
 from queenstream.broker.wire_live import (
     LiveBroker,
     LiveDatabase,
@@ -43,6 +44,7 @@ LATENCY_SECONDS = 10.0  # over which quantiles are
 HISTORY_SECONDS = 900.0
 MOST_POINTS = 900
 MOST_LISTENERS = 100
+MOST_LISTENERS_OF_ONE = 20
 MOST_GROUPS = 10
 MOST_PIPELINES = 50
 SHARE = 100.0  # a question is asked again after so many times what it took
@@ -114,25 +116,39 @@ class Live:
         self._latencies: deque[tuple[float, dict[str, list[int]]]] = deque()
         self.history: deque[LivePoint] = deque(maxlen=MOST_POINTS)
         self.listeners = 0
+        self._listeners_of: Counter[str] = Counter()
         self.event = b""  # the latest figures, as they are sent
         self.ticked = asyncio.Event()  # set by the next tick, and then another one
         self.closed = False
-        self._loop: asyncio.Task[None] | None = None
+        self._loop: SupervisedTask | None = None
 
     # Watching
 
-    def listen(self, seconds: float) -> Listener:
-        """The figures of each second, for so long; Unavailable if too many listen already."""
+    def listen(self, seconds: float, caller: str = "") -> Listener:
+        """The figures of each second, for so long; Unavailable if too many listen, in all or of a caller."""
         if self.closed:
             raise Unavailable("the broker is stopping; ask another one, or try again in a moment")
         if self.listeners >= MOST_LISTENERS:
             raise Unavailable(
                 f"{MOST_LISTENERS} listen to the events already; GET /api/v1/live has the same figures"
             )
+        if self._listeners_of[caller] >= MOST_LISTENERS_OF_ONE:
+            raise Unavailable(
+                f"you listen to the events {MOST_LISTENERS_OF_ONE} times already; close some, or poll "
+                "GET /api/v1/live, which has the same figures"
+            )
         self.listeners += 1
+        self._listeners_of[caller] += 1
         if self._loop is None:
-            self._loop = asyncio.create_task(self._run(), name="live")
-        return Listener(self, seconds)
+            self._loop = self._broker.supervisor.start("live", self._run)
+        return Listener(self, seconds, caller)
+
+    def left(self, caller: str) -> None:
+        """One of the caller's listeners has gone."""
+        self.listeners -= 1
+        self._listeners_of[caller] -= 1
+        if not self._listeners_of[caller]:
+            del self._listeners_of[caller]
 
     async def figures(self) -> LiveFigures:
         """The figures as they are now."""
@@ -150,19 +166,16 @@ class Live:
         self.closed = True
         self.ticked.set()
         if self._loop is not None:
-            self._loop.cancel()
-            await asyncio.wait({self._loop})
+            await self._loop.stop()
 
     async def _run(self) -> None:
-        try:
-            due = monotonic()
-            while self.listeners:
-                await self._step()
-                due = max(due + TICK_SECONDS, monotonic())
-                await asyncio.sleep(due - monotonic())
-        finally:
-            self._loop = None
-            self.event = b""  # it would be old news to the next one
+        due = monotonic()
+        while self.listeners:
+            await self._step()
+            due = max(due + TICK_SECONDS, monotonic())
+            await asyncio.sleep(due - monotonic())
+        self._loop = None
+        self.event = b""  # it would be old news to the next one
 
     async def _step(self) -> None:
         try:
@@ -275,8 +288,9 @@ class Live:
 class Listener:
     """One who watches: an iterator of server-sent events. Who is slow misses some, and makes nobody wait."""
 
-    def __init__(self, live: Live, seconds: float) -> None:
+    def __init__(self, live: Live, seconds: float, caller: str) -> None:
         self._live = live
+        self._caller = caller
         self._until = monotonic() + seconds
         self._sent: bytes | None = None
         self._open = True
@@ -308,7 +322,7 @@ class Listener:
         """It watches no longer; also if it never began to."""
         if self._open:
             self._open = False
-            self._live.listeners -= 1
+            self._live.left(self._caller)
 
 
 def _quantiles(histogram: Histogram) -> LiveLatency:

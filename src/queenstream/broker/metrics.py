@@ -22,7 +22,15 @@ from prometheus_client.core import (
 )
 
 from queenstream import figures
-from queenstream.broker.wire_system import Counts, GroupLag, Latency, QueueGauges, Rates, Snapshot
+from queenstream.broker.wire_system import (
+    Counts,
+    GroupLag,
+    Latency,
+    QueueGauges,
+    Rates,
+    Snapshot,
+    UpkeepState,
+)
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 ROWS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0)
@@ -99,6 +107,8 @@ class Metrics:
         self.requests: dict[tuple[str, str, int], int] = {}
         self.request_seconds: dict[str, Histogram] = {}
         self.background_failures: dict[str, int] = {}
+        self.task_restarts: dict[str, int] = {}
+        self.upkeep: dict[str, UpkeepState] = {}
         self.gauges = Gauges()
         self._flushed: dict[str, tuple[int, ...]] = {}
         self._samples: deque[tuple[float, dict[str, int]]] = deque([(self.started, self.totals())])
@@ -147,6 +157,9 @@ class Metrics:
 
     def background_failed(self, task: str) -> None:
         self.background_failures[task] = self.background_failures.get(task, 0) + 1
+
+    def task_restarted(self, task: str) -> None:
+        self.task_restarts[task] = self.task_restarts.get(task, 0) + 1
 
     def take_deltas(self) -> dict[str, tuple[int, ...]]:
         """What each queue counted since the last call."""
@@ -198,6 +211,8 @@ class Metrics:
                 for kind, h in self.batch_seconds.items()
             },
             background_failures=dict(self.background_failures),
+            task_restarts=dict(self.task_restarts),
+            upkeep=dict(self.upkeep),
             **{name: int(value) for name, value in live.items()},
         )
 
@@ -223,6 +238,13 @@ class Metrics:
         for task, count in self.background_failures.items():
             failures.add_metric([task], count)
         yield failures
+        restarts = CounterMetricFamily(
+            "queen_task_restarts", "Long-lived tasks that failed and were restarted", labels=["task"]
+        )
+        for task, count in self.task_restarts.items():
+            restarts.add_metric([task], count)
+        yield restarts
+        yield from self._upkeep_families()
         usage = resource.getrusage(resource.RUSAGE_SELF)
         yield CounterMetricFamily(
             "process_cpu_seconds", "CPU time of this process", value=usage.ru_utime + usage.ru_stime
@@ -247,6 +269,25 @@ class Metrics:
             for queue, counters in self.queues.items():
                 family.add_metric([queue], getattr(counters, name))
             yield family
+
+    def _upkeep_families(self) -> Iterator[Metric]:
+        for name, text in (
+            ("runs", "Runs of a task"),
+            ("rows", "Rows that a task deleted or moved"),
+            ("seconds", "Time that a task took"),
+            ("errors", "Runs of a task that failed"),
+        ):
+            family = CounterMetricFamily(f"queen_upkeep_{name}", text, labels=["task"])
+            for task, state in self.upkeep.items():
+                family.add_metric([task], getattr(state, name))
+            yield family
+        last = GaugeMetricFamily(
+            "queen_upkeep_last_success_timestamp_seconds", "When a task last succeeded", labels=["task"]
+        )
+        for task, state in self.upkeep.items():
+            if state.last_success_at is not None:
+                last.add_metric([task], state.last_success_at.timestamp())
+        yield last
 
     def _latency_families(self) -> Iterator[Metric]:
         yield _histogram("queen_batch_rows", "Rows in one statement", "kind", self.batch_rows)

@@ -18,14 +18,13 @@ import asyncpg
 import msgspec
 
 from queenstream.broker.database import connect
-from queenstream.errors import QueenstreamError
+from queenstream.broker.supervisor import SupervisedTask, Supervisor
 
 log = logging.getLogger(__name__)
 
 CHANNEL = "queenstream"
 MOST_BYTES = 5_000  # PostgreSQL takes less than 8000; one more name still fits
 SPACING_SECONDS = 0.005
-RETRY_SECONDS = 1.0
 LOOK_SECONDS = 10.0  # how often a broker with nothing to say looks whether it is alone
 
 # Each broker holds a lock that says it is there; who comes says hello, so the others know at once.
@@ -50,10 +49,10 @@ class Notice(msgspec.Struct, omit_defaults=True, array_like=True):
 class Notices:
     """Sends and receives notices over one connection, and makes a new one when it breaks."""
 
-    def __init__(self, url: str, received: Callable[[Notice], None], failed: Callable[[], None]) -> None:
+    def __init__(self, url: str, received: Callable[[Notice], None], supervisor: Supervisor) -> None:
         self._url = url
         self._received = received
-        self._failed = failed
+        self._supervisor = supervisor
         self._me = uuid.uuid4().hex
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
         self._ready: set[str] = set()
@@ -61,16 +60,15 @@ class Notices:
         self._settings = False
         self.alone = False  # no other broker lives: nobody to tell what is ready
         self._wanted = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._task: SupervisedTask | None = None
 
     async def open(self) -> None:
         await self._connect()
-        self._task = asyncio.create_task(self._run())
+        self._task = self._supervisor.start("notices", self._run)
 
     async def close(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await self._task.stop()
         if self._connection is not None:
             try:
                 await self._connection.close(timeout=2)
@@ -97,10 +95,15 @@ class Notices:
     async def _connect(self) -> None:
         # The notice itself need not be on the disk.
         connection = await connect(self._url, synchronous_commit="off")
-        await connection.execute(_JOIN)
-        await connection.add_listener(CHANNEL, self._on_notice)
-        await connection.execute(_SEND, CHANNEL, msgspec.json.encode(Notice(self._me)).decode())  # hello
-        self.alone = await connection.fetchval(_ALONE)
+        try:
+            await connection.execute(_JOIN, timeout=10)
+            await connection.add_listener(CHANNEL, self._on_notice)
+            hello = msgspec.json.encode(Notice(self._me)).decode()
+            await connection.execute(_SEND, CHANNEL, hello, timeout=10)
+            self.alone = await connection.fetchval(_ALONE, timeout=10)
+        except BaseException:
+            connection.terminate()
+            raise
         connection.add_termination_listener(lambda _connection: self._wanted.set())
         self._connection = connection
 
@@ -115,6 +118,19 @@ class Notices:
             self._received(notice)
 
     async def _run(self) -> None:
+        """Send and receive until something fails; the supervisor starts it again, on a new connection."""
+        try:
+            if self._connection is None or self._connection.is_closed():
+                await self._connect()
+                self._received(Notice("", settings=True, all=True))  # whatever was missed
+            assert self._connection is not None
+            await self._send_wanted(self._connection)
+        except Exception:
+            if self._connection is not None:
+                self._connection.terminate()  # whatever state it is in
+            raise
+
+    async def _send_wanted(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
@@ -122,32 +138,22 @@ class Notices:
             self._wanted.clear()
             pending = self._take()
             try:
-                if self._connection is None or self._connection.is_closed():
-                    await self._connect()
-                    self._received(Notice("", settings=True, all=True))  # whatever was missed
-                assert self._connection is not None
                 for notice in pending:
-                    await self._connection.execute(
-                        _SEND, CHANNEL, msgspec.json.encode(notice).decode(), timeout=10
-                    )
+                    text = msgspec.json.encode(notice).decode()
+                    await connection.execute(_SEND, CHANNEL, text, timeout=10)
                 if not pending:
-                    self.alone = await self._connection.fetchval(_ALONE, timeout=10)
-                await asyncio.sleep(SPACING_SECONDS)
-            except (
-                OSError,
-                TimeoutError,
-                QueenstreamError,
-                asyncpg.PostgresError,
-                asyncpg.InterfaceError,
-            ) as error:
-                log.warning("notices: %s: %s", type(error).__name__, error)
-                self._failed()
-                for notice in pending:
-                    self._ready.update(notice.ready)
-                    self._changed.update(notice.changed)
-                    self._settings = self._settings or notice.settings
-                self._wanted.set()
-                await asyncio.sleep(RETRY_SECONDS)
+                    self.alone = await connection.fetchval(_ALONE, timeout=10)
+            except BaseException:
+                self._put_back(pending)
+                raise
+            await asyncio.sleep(SPACING_SECONDS)
+
+    def _put_back(self, notices: list[Notice]) -> None:
+        for notice in notices:
+            self._ready.update(notice.ready)
+            self._changed.update(notice.changed)
+            self._settings = self._settings or notice.settings
+        self._wanted.set()
 
     def _take(self) -> list[Notice]:
         notices = [Notice(self._me, ready=part) for part in _parts(self._ready)]

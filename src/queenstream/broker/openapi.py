@@ -154,13 +154,13 @@ def _query_parameter(name: str, schema: Json, required: bool) -> Json:
 
 def _refusals(route: Route, parameters: bool) -> list[int]:
     """The errors that any route of its kind may answer; others are in its ``answers``."""
-    found = [500, 503]
+    found = [403, 500, 503]
     if parameters or route.body is not None:
         found.append(400)
     if route.body is not None:
         found.append(413)
     if route.role is not Role.PUBLIC:
-        found += [401, 403]
+        found.append(401)
     return found
 
 

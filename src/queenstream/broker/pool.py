@@ -27,6 +27,7 @@ class Pool:
         self.size = size
         self._open = 0
         self._free: list[Connection] = []
+        self._current: set[Connection] = set()  # those made since the last ``renew``
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @property
@@ -41,14 +42,17 @@ class Pool:
                 if not connection.is_closed():
                     return connection
                 self._open -= 1
+                self._current.discard(connection)
             if self._open < self.size:
                 self._open += 1
                 try:
-                    return await self._connect()
+                    connection = await self._connect()
                 except BaseException:
                     self._open -= 1
                     self._wake()
                     raise
+                self._current.add(connection)
+                return connection
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
             try:
@@ -63,10 +67,14 @@ class Pool:
 
     def release(self, connection: Connection) -> None:
         """Give a connection back, whatever became of it."""
-        if not connection.is_closed() and connection.is_in_transaction():
-            connection.terminate()  # whoever had it was cancelled before it could end it
+        if not connection.is_closed() and (
+            connection.is_in_transaction()  # whoever had it was cancelled before it could end it
+            or connection not in self._current
+        ):
+            connection.terminate()
         if connection.is_closed():
             self._open -= 1
+            self._current.discard(connection)
         else:
             self._free.append(connection)
         self._wake()
@@ -78,10 +86,18 @@ class Pool:
                 turn.set_result(None)
                 return
 
+    def renew(self) -> None:
+        """Replace all connections: what is free is closed now, what is busy when it is released."""
+        self._current.clear()
+        while self._free:
+            self._free.pop().terminate()
+            self._open -= 1
+
     async def close(self) -> None:
         """Close what is free; what is busy is closed by the server's end of the socket at the latest."""
         while self._free:
             connection = self._free.pop()
             self._open -= 1
+            self._current.discard(connection)
             with contextlib.suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
                 await connection.close(timeout=5)

@@ -18,12 +18,14 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
+from queenstream.broker import sql
 from queenstream.broker.database import Database
 from queenstream.broker.directory import Directory, Queue, Subscription
-from queenstream.broker.encryption import Keyring
+from queenstream.broker.encryption import Keyring, message_identity
 from queenstream.broker.metrics import Metrics
+from queenstream.broker.rejection import Rejected
 from queenstream.broker.wire import Message, Popped
-from queenstream.errors import QueenstreamError, Unavailable
+from queenstream.errors import PayloadAltered, QueenstreamError, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +38,16 @@ COLUMNS = (
     "request, queue_name, partition_id, partition_name, ids, transactions, traces, payloads, keys, "
     "subjects, created, tries, wait_seconds"
 )
-STATEMENT = f"select {COLUMNS} from queen.pop($1, $2, $3, $4, $5, $6, $7, false, $8)"  # noqa: S608
-# Of a stream's own queue: the windows that were popped, with their first messages.
+_BY_MESSAGE = ("ids", "transactions", "traces", "payloads", "subjects", "created", "tries")
 PAGE = 2000  # messages
+_RELEASE = sql.bind("select queen.release($1, $2) as queues")
+_POP = sql.bind("queen.pop($1, $2, $3, $4, $5, $6, $7, false, $8)")
+_CONTENT = sql.bind(f"queen.window_content(popped.payloads[1], {PAGE}, $7)")
+STATEMENT = f"select {COLUMNS} from {_POP}"  # noqa: S608
+# Of a stream's own queue: the windows that were popped, with their first messages.
 STREAM_STATEMENT = (
-    f"select {COLUMNS}, content.* from queen.pop($1, $2, $3, $4, $5, $6, $7, false, $8) popped "  # noqa: S608
-    f"left join lateral queen.window_content(popped.payloads[1], {PAGE}, $7) content on true"
+    f"select {COLUMNS}, content.* from {_POP} popped "  # noqa: S608
+    f"left join lateral {_CONTENT} content on true"
 )
 
 
@@ -143,6 +149,7 @@ class Popper:
         keyring: Keyring | None,
         metrics: Metrics,
         released: Callable[[set[str]], None],
+        rejected: Callable[[Rejected], None],
         *,
         max_pop_bytes: int = 16 * 1024 * 1024,
     ) -> None:
@@ -151,6 +158,7 @@ class Popper:
         self._keyring = keyring
         self._metrics = metrics
         self._released = released
+        self._rejected = rejected
         self._max_pop_bytes = max_pop_bytes
         self._lanes: dict[Target, _Lane] = {}
         self._by_queue: dict[str, set[_Lane]] = {}
@@ -400,6 +408,11 @@ class Popper:
                 self.release(waiter.lease)
             return
         try:
+            if not target.stream and any(row["keys"] is not None for row in claimed):
+                claimed = self._decrypt(waiter, claimed, target.group)
+                if not claimed:
+                    waiter.resolve(None)  # all of it was altered, and is given up
+                    return
             popped = claimed[0] if target.stream else self._build(waiter, claimed, target.group)
         except QueenstreamError as error:
             self.release(waiter.lease)
@@ -415,18 +428,12 @@ class Popper:
         brief = waiter.brief and len(claimed) == 1  # of one partition: the head says it for all
         none = UNSET if brief else None
         for row in claimed:
-            payloads, keys = row["payloads"], row["keys"]
-            if keys is not None:
-                payloads = [
-                    payload if key is None else self._decrypt(key, payload)
-                    for key, payload in zip(keys, payloads, strict=True)
-                ]
             messages.extend(
                 map(  # what is null for the whole partition comes as null
                     Message,
                     map(str, row["ids"]),
                     row["transactions"],
-                    map(Raw, payloads),
+                    map(Raw, row["payloads"]),
                     row["created"],
                     row["traces"] or repeat(none),
                     row["subjects"] or repeat(none),
@@ -457,10 +464,41 @@ class Popper:
         known = [queue.options.lease_time for name in names if (queue := self._directory.cached(name))]
         return min(known) if known else None
 
-    def _decrypt(self, key: str, payload: bytes) -> bytes:
+    def _decrypt(self, waiter: Waiter, claimed: list[Any], group: str) -> list[Any]:
+        """What was claimed, readable, without what was altered in the database: that is given up."""
+        readable: list[Any] = []
+        for row in claimed:
+            if row["keys"] is None:
+                readable.append(row)
+                continue
+            payloads, bad, error = self._plain(row)
+            if bad:
+                lease = None if waiter.auto_ack else waiter.lease
+                ids, transactions = ([row[name][at] for at in bad] for name in ("ids", "transactions"))
+                self._rejected(Rejected(row["partition_id"], group, lease, ids, transactions, error))
+            left = dict(row) | {"payloads": payloads}
+            for name in _BY_MESSAGE:
+                if bad and left[name] is not None:
+                    left[name] = [each for at, each in enumerate(left[name]) if at not in bad]
+            if left["ids"]:
+                readable.append(left)
+        return readable
+
+    def _plain(self, row: Any) -> tuple[list[bytes], set[int], str]:
+        """The payloads of a partition's messages, and which of them were altered."""
         if self._keyring is None:
             raise Unavailable("a payload is encrypted and this broker has no key; set QUEEN_ENCRYPTION_KEYS")
-        return self._keyring.decrypt(key, payload)
+        payloads, bad, error = list(row["payloads"]), set(), ""
+        for at, (key, transaction) in enumerate(zip(row["keys"], row["transactions"], strict=True)):
+            if key is None:
+                continue
+            identity = message_identity(row["queue_name"], row["partition_name"], transaction)
+            try:
+                payloads[at] = self._keyring.decrypt(key, payloads[at], identity)
+            except PayloadAltered as altered:
+                bad.add(at)
+                error = str(altered)
+        return payloads, bad, error
 
     # Names
 
@@ -500,7 +538,7 @@ class Popper:
         if known is not None:
             return known
         said = lane.subscription
-        subscription = Subscription(said.mode, said.from_time, lane.start_id)
+        subscription = Subscription(said.mode, said.from_time, lane.start_id, said.caller)
         return await self._directory.group(queue, lane.target.group, subscription)
 
     # Giving back
@@ -513,9 +551,7 @@ class Popper:
 
     async def _release(self, lease: uuid.UUID) -> None:
         try:
-            rows = await self._database.hot(
-                "select queen.release($1, $2) as queues", [lease], self._database.now()
-            )
+            rows = await self._database.hot(_RELEASE, [lease], self._database.now())
         except Unavailable:
             return  # said already; the lease will run out by itself
         except Exception:

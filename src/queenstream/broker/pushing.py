@@ -19,11 +19,11 @@ from typing import Any, cast
 
 import asyncpg
 
-from queenstream.broker import popping
+from queenstream.broker import popping, sql
 from queenstream.broker.batching import ROW_BYTES, Batcher
 from queenstream.broker.database import Database
 from queenstream.broker.directory import Directory, Queue
-from queenstream.broker.encryption import Keyring
+from queenstream.broker.encryption import Keyring, message_identity
 from queenstream.broker.metrics import Metrics
 from queenstream.broker.popping import Popper, Ride
 from queenstream.broker.streams.definition import refuse_own
@@ -35,10 +35,14 @@ log = logging.getLogger(__name__)
 
 ATTEMPTS = 8
 
-_PUSH = (
+_PUSH = sql.bind(
     "queen.push($1::text::int[], $2::text::int[], $3::text::int[], $4::text::bigint[], $5::text::int[], "
     "$6::text::int[], $7::text::text[], $8, $9::text::int[], $10, $11, $12, $13, $14, $15, "
     "$16::text::bigint[], $17, $18, $19::text::timestamptz[])"
+)
+_POP = sql.bind(
+    "queen.pop(case when pushed.status = 'ok' then $20::int[] else '{}' end, "
+    "$21, $22, $23, $24, $25, $26, true, $18)"
 )
 COLUMNS = ("status", "base", "owned", "tails", "stored_at", "duplicate_rows", "duplicate_ids")
 STATEMENT = f"select {', '.join(COLUMNS)} from {_PUSH}"  # noqa: S608
@@ -46,8 +50,7 @@ STATEMENT = f"select {', '.join(COLUMNS)} from {_PUSH}"  # noqa: S608
 _LAST = ", ".join(f"case when request <= 0 then {column} end as {column}" for column in COLUMNS)
 RIDE_STATEMENT = (
     f"select {popping.COLUMNS}, {_LAST} from {_PUSH} pushed "  # noqa: S608
-    "cross join lateral queen.pop(case when pushed.status = 'ok' then $20::int[] else '{}' end, "
-    "$21, $22, $23, $24, $25, $26, true, $18) popped"
+    f"cross join lateral {_POP} popped"
 )
 STRIPES = 1024  # of a partition's lock; sql/functions/push.sql
 RIDE_ROWS = 100  # a larger batch takes no pops along: who waits would wait for all of it
@@ -125,10 +128,12 @@ class Pusher:
         self._batcher.submit(rows, size + len(items) * ROW_BYTES, done)
         return True
 
-    async def push(self, items: Sequence[PushItem], subject: str | None, size: int = 0) -> list[PushResult]:
+    async def push(
+        self, items: Sequence[PushItem], subject: str | None, size: int = 0, caller: str = ""
+    ) -> list[PushResult]:
         """Store the items of a request, whose queues and partitions are made if they are missing."""
         refuse_own({item.queue for item in items})
-        rows = await self.prepare(items, subject)
+        rows = await self.prepare(items, subject, caller)
         return await self._batcher.ask(rows, size + len(items) * ROW_BYTES)
 
     def forget(self, rows: Rows) -> None:
@@ -136,14 +141,15 @@ class Pusher:
         for name in rows.queues:
             self._directory.drop(name)
 
-    async def prepare(self, items: Sequence[PushItem], subject: str | None) -> Rows:
-        """Look up (and make) queues and partitions."""
+    async def prepare(self, items: Sequence[PushItem], subject: str | None, caller: str = "") -> Rows:
+        """Look up queues and partitions, and make them, within the limits of who calls."""
         for _ in range(ATTEMPTS):
             rows = self._rows(items, subject)
             if rows is not None:
                 return rows
             for name in {item.queue for item in items}:
-                await self._directory.ensure(name, sorted({i.partition for i in items if i.queue == name}))
+                partitions = sorted({item.partition for item in items if item.queue == name})
+                await self._directory.ensure(name, partitions, caller)
         raise Unavailable("the queue keeps changing; try again")
 
     def _rows(self, items: Sequence[PushItem], subject: str | None) -> Rows | None:
@@ -181,7 +187,8 @@ class Pusher:
                     raise Unavailable(
                         f"queue {item.queue} is encrypted, this broker has no key; set QUEEN_ENCRYPTION_KEYS"
                     )
-                rows.keys[at], rows.payloads[at] = self._keyring.encrypt(bytes(item.payload))
+                identity = message_identity(item.queue, item.partition, cast(str, item.transaction_id))
+                rows.keys[at], rows.payloads[at] = self._keyring.encrypt(bytes(item.payload), identity)
 
     async def _run(self, batch: list[Rows], alone: bool) -> list[list[PushResult] | BaseException]:
         started = perf_counter()

@@ -18,6 +18,7 @@ from asyncio import BaseTransport
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -27,8 +28,12 @@ from queenstream.errors import InvalidRequest, MethodNotAllowed, NotFound, Reque
 
 if TYPE_CHECKING:
     from queenstream.broker.app import Broker
+    from queenstream.broker.scope import Scope, ScopeRule
 
 JSON = "application/json"
+_PAGE_HINT = (
+    "; to reach what lies further, narrow the list down, or page with after or before where there is one"
+)
 
 
 class Role(enum.IntEnum):
@@ -44,8 +49,8 @@ class Request:
     """One HTTP request, as the protocol hands it over."""
 
     __slots__ = (
-        "answer", "body", "gone", "headers", "method", "on_gone", "path", "query", "role", "subject",
-        "transport",
+        "anonymous", "answer", "body", "call", "gone", "headers", "method", "on_gone", "path", "query",
+        "refusal", "role", "scope", "subject", "transport", "undecided",
     )  # fmt: skip
 
     def __init__(self, method: str, path: str, query: str, headers: dict[bytes, bytes], body: bytes) -> None:
@@ -54,8 +59,13 @@ class Request:
         self.query = query  # still percent-encoded
         self.headers = headers  # names in lower case
         self.body = body
+        self.call: Call  # until it is handled
+        self.refusal: Response | None = None  # the answer, if the headers were refused
+        self.anonymous = False  # nobody has vouched for it, so little of its body is kept
+        self.undecided = False  # whether anybody does is not known yet
         self.subject: str | None = None  # the token's ``sub``
         self.role = Role.ADMIN  # the token's; without a key in the settings, anybody's
+        self.scope: Scope | None = None  # the queues that the token is limited to
         self.gone = False  # the client has closed the connection
         self.on_gone: Callable[[], None] | None = None  # called once, when ``gone`` becomes true
         self.answer: Callable[[Request, Response], None]  # for a handler that returns no coroutine
@@ -68,6 +78,11 @@ class Request:
             return False
         address = self.address
         return address is not None and ip_address(address).is_loopback
+
+    @property
+    def caller(self) -> str:
+        """Who asks, for limits: the token's ``sub``, or the address."""
+        return self.subject or self.address or ""
 
     @property
     def address(self) -> str | None:
@@ -111,10 +126,10 @@ class Call:
 
     __slots__ = ("body", "broker", "params", "query", "request", "route", "started")
 
-    def __init__(self, broker: Broker, request: Request, started: float) -> None:
+    def __init__(self, broker: Broker, request: Request) -> None:
         self.broker = broker
         self.request = request
-        self.started = started
+        self.started = perf_counter()
         self.route: Route | None = None
         self.params: dict[str, str] = {}
         self.query: Any = None
@@ -124,9 +139,9 @@ class Call:
         """Send the answer; an error is one, too."""
         self.request.answer(self.request, self.broker.respond(self, response))
 
-    def reply(self, value: Any) -> None:
+    def reply(self, value: Any, status: int = 200) -> None:
         """Send a value as JSON, or an error."""
-        self.answer(value if isinstance(value, BaseException) else reply(value))
+        self.answer(value if isinstance(value, BaseException) else reply(value, status))
 
 
 # A handler returns a coroutine of its answer. None, at once or from the coroutine, says that it calls
@@ -149,8 +164,11 @@ class Route:
     answers: dict[int, Any] = field(default_factory=dict)
     decoder: msgspec.json.Decoder[Any] | None = None
     body_optional: bool = False
+    changes_state: bool = False  # HEAD must not do what GET does
     audited: bool = False  # an administrative act: what it does is noted
     costly: bool = False  # an answer may be given again to who asks for no fresh one
+    expensive: bool = False  # takes one of a few places (throttle.py)
+    scope: ScopeRule | None = None  # which queues a request names; None: limited tokens are refused
 
     @property
     def summary(self) -> str:
@@ -165,7 +183,8 @@ class Route:
                 raise ValueError("NUL is not allowed")
             return msgspec.convert(dict(pairs), self.query, strict=False)
         except (ValueError, msgspec.ValidationError) as error:
-            raise InvalidRequest(f"query string: {error}") from None
+            hint = _PAGE_HINT if "$.offset" in str(error) else ""
+            raise InvalidRequest(f"query string: {error}{hint}") from None
 
     def decode_body(self, raw: bytes) -> Any:
         if self.decoder is None:
@@ -221,13 +240,21 @@ class Routes:
         query: Any = None,
         answers: dict[int, Any] | None = None,
         body_optional: bool = False,
+        changes_state: bool | None = None,
         audited: bool = True,
         costly: bool = False,
+        expensive: bool = False,
+        scope: ScopeRule | None = None,
     ) -> Callable[[Handler], Handler]:
-        """Declare a route. ``audited``: false for traffic; what only reads is never audited.
+        """Declare a route. ``audited``: false for traffic; a route that only reads is never audited.
 
-        ``costly``: it may take long, so who says ``Cache-Control: max-age=`` may get an answer made before.
+        ``changes_state``: by default every method but GET does. A GET that does must declare it: HEAD is then
+        405 on its path, because whoever sends HEAD expects that nothing happens.
+        ``scope``: where a request names queues; without it, a token that is limited to some is refused.
+        ``expensive``: it may take long, so only a few run at once (throttle.py).
+        ``costly``: it is expensive, and who says ``Cache-Control: max-age=`` may get an answer made before.
         """
+        changes = method != "GET" if changes_state is None else changes_state
 
         def declare(handler: Handler) -> Handler:
             decoder = None if body is None else msgspec.json.Decoder(body)
@@ -243,8 +270,11 @@ class Routes:
                     answers or {200: Any},
                     decoder,
                     body_optional,
-                    audited and method != "GET",
+                    changes,
+                    audited and changes,
                     costly,
+                    expensive or costly,
+                    scope,
                 )
             )
             return handler
@@ -268,6 +298,11 @@ class _Node:
         self.children: dict[str, _Node] = {}
         self.parameter: _Node | None = None
         self.routes: dict[str, tuple[Route, tuple[str, ...]]] = {}
+
+    @property
+    def answers_head(self) -> bool:
+        """Whether HEAD is safe here: there is a GET, and it changes nothing."""
+        return "GET" in self.routes and not self.routes["GET"][0].changes_state
 
 
 class Router:
@@ -299,11 +334,11 @@ class Router:
         if found is None:
             raise NotFound(f"there is no {path[:200]}; see /openapi.json for what there is")
         node, raw = found
-        if method == "HEAD" and "HEAD" not in node.routes:
-            method = "GET"
         hit = node.routes.get(method)
+        if hit is None and method == "HEAD" and node.answers_head:
+            hit = node.routes["GET"]
         if hit is None:
-            allowed = tuple(sorted(node.routes))
+            allowed = tuple(sorted([*node.routes, "HEAD"] if node.answers_head else node.routes))
             raise MethodNotAllowed(f"{method} is not possible here; use {', '.join(allowed)}", allowed)
         route, names = hit
         return route, {n: _decode(n, v) for n, v in zip(names, raw, strict=True)} if names else {}

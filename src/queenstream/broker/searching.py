@@ -169,5 +169,7 @@ class Searches:
                 seen = 0
 
     def _fits(self, test: Test, row: Any) -> bool:
-        payload = self._broker.reveal(row["key_id"], row["payload"])
+        payload = self._broker.reveal(
+            row["key_id"], row["payload"], row["queue"], row["partition"], row["transaction_id"]
+        )
         return payload is not None and test(payload)

@@ -25,7 +25,7 @@ class Options(Struct, rename="camel", frozen=True):
     lease_time: Annotated[int, Meta(ge=1, le=2_000_000)] = 300
     retry_limit: Annotated[int, Meta(ge=0, le=2_000_000_000)] = 3
     retry_delay: Annotated[int, Meta(ge=0, le=2_000_000_000)] = 1000
-    ttl: Seconds = 3600
+    ttl: Seconds = 0
     max_size: Annotated[int, Meta(ge=0, le=2**62)] = 0
     priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000)] = 0
     delayed_processing: Seconds = 0
@@ -65,7 +65,7 @@ class PushItem(Struct, rename="camel", gc=False):
 
 
 class PushBody(Struct):
-    items: Annotated[list[PushItem], Meta(min_length=1)]
+    items: list[PushItem]
 
 
 class PushResult(Struct, gc=False):
@@ -78,16 +78,13 @@ class PushResult(Struct, gc=False):
     status: Literal["queued", "duplicate"]
 
 
-SubscriptionMode = Literal["all", "new", "new-only"]
-
-
 class PopQuery(Struct, rename="camel"):
     batch: Annotated[int, Meta(ge=1)] = 1
     wait: bool = False
     timeout: Annotated[int, Meta(ge=0, le=2**53)] = 30_000
     consumer_group: Text | None = None
     auto_ack: bool = False
-    subscription_mode: SubscriptionMode | None = None
+    subscription_mode: str | None = None  # `new` and `new-only`; any other word means from the first message
     subscription_from: Text | None = None
     partitions: Annotated[int, Meta(ge=1)] = 1
     brief: bool = False  # ours: messages without what the head of the answer says, and without nulls
@@ -139,7 +136,7 @@ class Ack(Struct, rename="camel", gc=False):
 
 
 class AckBatchBody(Struct, rename="camel"):
-    acknowledgments: Annotated[list[Ack], Meta(min_length=1)]
+    acknowledgments: list[Ack]
     consumer_group: Text | None = None
     brief: bool = False  # ours: only what was refused is answered
 
@@ -157,15 +154,33 @@ class AckResult(Struct, rename="camel", gc=False):
 
 
 class PushOperation(Struct, tag="push", tag_field="type"):
-    items: Annotated[list[PushItem], Meta(min_length=1)]
+    items: list[PushItem]
 
 
 class AckOperation(Ack, tag="ack", tag_field="type", rename="camel"):
     pass
 
 
+class WindowAck(Struct, rename="camel"):
+    window_id: Annotated[str, Meta(min_length=1, max_length=1000)]
+    lease_id: Name
+    success: bool = True
+    error: Long | None = None
+
+
+class WindowOperation(WindowAck, tag="ackWindow", tag_field="type", rename="camel"):
+    pass
+
+
+class WindowResult(Struct, rename="camel"):
+    index: int
+    window_id: str
+    success: bool
+    acked: bool
+
+
 class TransactionBody(Struct, rename="camel"):
-    operations: Annotated[list[PushOperation | AckOperation], Meta(min_length=1)]
+    operations: list[PushOperation | AckOperation | WindowOperation]
     required_leases: list[Text] = []
 
 

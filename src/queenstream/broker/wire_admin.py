@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 from queenstream.broker.wire import Options, Text
 
 Limit = Annotated[int, Meta(ge=1, le=1000)]
-Offset = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+Offset = Annotated[int, Meta(ge=0, le=100_000)]  # PostgreSQL reads all that an offset skips
 Moment = Annotated[str, Meta(max_length=64)]
 
 

@@ -51,11 +51,18 @@ class ActList(Struct):
 
 
 class Me(Struct):
-    """``authentication``: whether the broker asks for tokens; without, everybody is ``admin``."""
+    """``authentication``: whether the broker asks for tokens; without, everybody is ``admin``.
+
+    ``insecure``: it asks for none, and other machines can reach it. ``queues`` and ``namespaces``: what the
+    token is limited to; null: it is not.
+    """
 
     subject: str | None
     role: Literal["read-only", "read-write", "admin"]
     authentication: bool
+    insecure: bool
+    queues: list[str] | None = None
+    namespaces: list[str] | None = None
 
 
 class SettingValue(Struct):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
-from queenstream.broker.wire import Long, Name, Text
+from queenstream.broker.wire import Name, Text
 from queenstream.broker.wire_admin import Limit, Moment
 
 Milliseconds = Annotated[int, Meta(ge=0, le=3_155_760_000_000)]  # up to a hundred years
@@ -74,13 +74,6 @@ class Window(Struct, rename={"lease_id": "leaseId", "lease_seconds": "leaseSecon
 
 class Polled(Struct):
     window: Window
-
-
-class StreamAckBody(Struct, rename="camel"):
-    window_id: Annotated[str, Meta(min_length=1, max_length=1000)]
-    lease_id: Name
-    success: bool = True
-    error: Long | None = None
 
 
 class StreamAcked(Struct):

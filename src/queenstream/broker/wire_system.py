@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from queenstream.broker.wire import Text
 
@@ -13,12 +13,14 @@ from queenstream.broker.wire import Text
 
 
 class Health(Struct, rename="camel"):
-    """Whether the broker can do its work."""
+    """Whether the broker can do its work, else the ``reason``; ``failing_tasks`` keep failing."""
 
     status: Literal["healthy", "unhealthy"]
     database: Literal["connected", "disconnected"]
     server: str
     version: str
+    reason: str | UnsetType = UNSET
+    failing_tasks: list[str] | UnsetType = UNSET
 
 
 class Liveness(Struct, rename="camel"):
@@ -64,6 +66,17 @@ class Latency(Struct, rename="camel"):
     p99: float = 0.0
 
 
+class UpkeepState(Struct, rename="camel"):
+    """One task of upkeep since the broker started. ``error``: what its last run failed with."""
+
+    runs: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+    errors: int = 0
+    last_success_at: datetime | None = None
+    error: str | None = None
+
+
 class Snapshot(Struct, rename="camel", kw_only=True):
     """One process. Every field has a default: a broker of another version may know fewer."""
 
@@ -75,11 +88,14 @@ class Snapshot(Struct, rename="camel", kw_only=True):
     requests: int = 0
     latency_seconds: dict[str, Latency] = {}
     background_failures: dict[str, int] = {}
+    task_restarts: dict[str, int] = {}
+    upkeep: dict[str, UpkeepState] = {}
     pool_connections_busy: int = 0
     pool_connections_max: int = 0
     waiting_pops: int = 0
     open_connections: int = 0
     requests_in_flight: int = 0
+    postgres_restarts: int = 0
 
 
 class QueueGauges(Struct, rename="camel"):

@@ -9,6 +9,7 @@ from msgspec import Raw
 from queenstream.broker.openapi import role_name
 from queenstream.broker.routes.resources import moment_or_none, pick
 from queenstream.broker.routing import Call, Response, Role, Routes, reply
+from queenstream.broker.scope import ANYTHING
 from queenstream.broker.wire import ErrorBody
 from queenstream.broker.wire_audit import Act, ActList, ActsQuery, BrokerSettings, Me, SettingValue
 
@@ -33,12 +34,15 @@ def _act(row: Any) -> Act:
     return made
 
 
-@routes.get("/api/v1/system/me", role=Role.READ_ONLY, answers={200: Me})
+@routes.get("/api/v1/system/me", scope=ANYTHING, role=Role.READ_ONLY, answers={200: Me})
 async def show_me(call: Call) -> Response:
     """Show who asks, and what they may do."""
-    request = call.request
+    request, broker = call.request, call.broker
     role: Any = role_name(request.role)
-    return reply(Me(request.subject, role, call.broker.authenticator is not None))
+    me = Me(request.subject, role, broker.authenticator is not None, broker.exposed)
+    if request.scope is not None:
+        me.queues, me.namespaces = list(request.scope.queues), list(request.scope.namespaces)
+    return reply(me)
 
 
 @routes.get("/api/v1/system/settings", role=Role.READ_ONLY, answers={200: BrokerSettings})

@@ -10,6 +10,7 @@ from queenstream.broker.directory import Subscription
 from queenstream.broker.routes.messages import check_name, parse_time
 from queenstream.broker.routes.resources import find_partition, find_queue, pick, unknown_queue
 from queenstream.broker.routing import Call, Response, Role, Routes, reply
+from queenstream.broker.scope import FILTERED, QUEUE_IN_PATH, visible
 from queenstream.broker.streams.definition import refuse_own
 from queenstream.broker.wire import ErrorBody
 from queenstream.broker.wire_admin import (
@@ -71,12 +72,14 @@ def _sums(rows: Sequence[Any]) -> tuple[list[str], int, int, float, GroupState]:
     )
 
 
-@routes.get("/api/v1/consumer-groups", costly=True, role=Role.READ_ONLY, answers={200: list[Group]})
+@routes.get(
+    "/api/v1/consumer-groups", scope=FILTERED, costly=True, role=Role.READ_ONLY, answers={200: list[Group]}
+)
 async def list_groups(call: Call) -> Response:
     """List the consumer groups, with how far behind they are."""
     database = call.broker.database
     by_name: dict[str, list[Any]] = {}
-    for row in await database.admin("list_groups", None, database.now(), None):
+    for row in await visible(call, await database.admin("list_groups", None, database.now(), None)):
         by_name.setdefault(row["name"], []).append(row)
     return reply(
         [Group(name, *_sums(rows), [pick(QueueGroup, row) for row in rows]) for name, rows in by_name.items()]
@@ -100,6 +103,7 @@ async def list_lagging(call: Call) -> Response:
 
 @routes.get(
     "/api/v1/consumer-groups/{group}",
+    scope=FILTERED,
     costly=True,
     role=Role.READ_ONLY,
     answers={200: GroupDetail, 404: ErrorBody},
@@ -108,7 +112,7 @@ async def show_group(call: Call) -> Response:
     """Show one consumer group, by queue and partition."""
     name = _name(call)
     database = call.broker.database
-    rows = await database.admin("list_groups", name, database.now(), None)
+    rows = await visible(call, await database.admin("list_groups", name, database.now(), None))
     if not rows:
         raise _unknown(name)
     details: dict[str, list[GroupPartition]] = {}
@@ -144,6 +148,7 @@ async def delete_group(call: Call) -> Response:
 
 @routes.delete(
     "/api/v1/consumer-groups/{group}/queues/{queue}",
+    scope=QUEUE_IN_PATH,
     role=Role.ADMIN,
     query=DeleteGroupQuery,
     answers={200: GroupDeleted, 400: ErrorBody, 404: ErrorBody},
@@ -195,7 +200,7 @@ async def _seek(call: Call, partition_name: str | None) -> Response:
         answer.dry_run = True
         answer.affected = row["affected"]
         return reply(answer)
-    group = await call.broker.directory.group(queue, name, Subscription("all"))
+    group = await call.broker.directory.group(queue, name, Subscription(caller=call.request.caller))
     if group is None:
         raise unknown_queue(queue.name)
     rows = await database.admin("seek", group, partition, target, database.now(), message)
@@ -225,11 +230,14 @@ async def _time_of(call: Call, partition: int | None, message: int) -> datetime:
     return at
 
 
-SEEK_ANSWERS: dict[int, Any] = {200: Sought, 400: ErrorBody, 404: ErrorBody}
+SEEK_ANSWERS: dict[int, Any] = {
+    200: Sought, 400: ErrorBody, 404: ErrorBody, 409: ErrorBody, 429: ErrorBody
+}  # fmt: skip
 
 
 @routes.post(
     "/api/v1/consumer-groups/{group}/queues/{queue}/seek",
+    scope=QUEUE_IN_PATH,
     role=Role.READ_WRITE,
     body=SeekBody,
     answers=SEEK_ANSWERS,
@@ -241,6 +249,7 @@ async def seek_queue(call: Call) -> Response:
 
 @routes.post(
     "/api/v1/consumer-groups/{group}/queues/{queue}/partitions/{partition}/seek",
+    scope=QUEUE_IN_PATH,
     role=Role.READ_WRITE,
     body=SeekBody,
     answers=SEEK_ANSWERS,

@@ -8,9 +8,11 @@ import asyncpg
 from msgspec import UNSET, Raw, UnsetType
 
 from queenstream.broker.acking import partition_number
+from queenstream.broker.encryption import message_identity
 from queenstream.broker.routes.messages import check_name
 from queenstream.broker.routes.resources import find_queue, moment_or_none, pick
 from queenstream.broker.routing import Call, Response, Role, Routes, reply
+from queenstream.broker.scope import PARTITION_IN_BODY, PARTITION_IN_PATH, QUEUE_IN_PATH, QUEUE_IN_QUERY
 from queenstream.broker.wire import ErrorBody
 from queenstream.broker.wire_admin import Page
 from queenstream.broker.wire_history import (
@@ -51,7 +53,9 @@ _NULL = Raw(b"null")
 
 def readable(broker: Broker, row: Any) -> tuple[Raw, bool | UnsetType]:
     """What goes into ``data`` and ``encrypted``."""
-    payload = broker.reveal(row["key_id"], row["payload"])
+    payload = broker.reveal(
+        row["key_id"], row["payload"], row["queue"], row["partition"], row["transaction_id"]
+    )
     return (_NULL, True) if payload is None else (Raw(payload), UNSET)
 
 
@@ -80,6 +84,8 @@ async def _list_messages(call: Call, query: MessageFilter, *names: str | None) -
 
 @routes.get(
     "/api/v1/messages",
+    expensive=True,
+    scope=QUEUE_IN_QUERY,
     role=Role.READ_ONLY,
     query=MessagesQuery,
     answers={200: MessageList, 400: ErrorBody},
@@ -92,6 +98,8 @@ async def list_messages(call: Call) -> Response:
 
 @routes.get(
     "/api/v1/status/queues/{queue}/messages",
+    expensive=True,
+    scope=QUEUE_IN_PATH,
     role=Role.READ_ONLY,
     query=MessageFilter,
     answers={200: MessageList, 400: ErrorBody, 404: ErrorBody},
@@ -116,6 +124,7 @@ def _no_message(call: Call) -> NotFound:
 
 @routes.get(
     "/api/v1/messages/{partitionId}/{transactionId}",
+    scope=PARTITION_IN_PATH,
     role=Role.READ_ONLY,
     answers={200: MessageDetail, 404: ErrorBody},
 )
@@ -141,6 +150,7 @@ async def show_message(call: Call) -> Response:
 
 @routes.delete(
     "/api/v1/messages/{partitionId}/{transactionId}",
+    scope=PARTITION_IN_PATH,
     role=Role.READ_WRITE,
     answers={200: MessageDeleted, 404: ErrorBody},
 )
@@ -154,6 +164,7 @@ async def delete_message(call: Call) -> Response:
 
 @routes.post(
     "/api/v1/messages/{partitionId}/{transactionId}/retry",
+    scope=PARTITION_IN_PATH,
     role=Role.READ_WRITE,
     body=RetryBody,
     body_optional=True,
@@ -188,7 +199,9 @@ async def replay(
                 raise Unavailable(
                     f"queue {queue.name} is encrypted and this broker has no key; set QUEEN_ENCRYPTION_KEYS"
                 )
-            key, edited = broker.keyring.encrypt(edited)
+            first = rows[0]
+            identity = message_identity(first["queue"], first["partition"], first["transaction_id"])
+            key, edited = broker.keyring.encrypt(edited, identity)
     try:
         stored = await broker.database.admin("replay", letters, edited, key, broker.database.now())
     except asyncpg.UniqueViolationError:
@@ -201,6 +214,7 @@ async def replay(
 
 @routes.post(
     "/api/v1/messages/{partitionId}/{transactionId}/dlq",
+    scope=PARTITION_IN_PATH,
     role=Role.READ_WRITE,
     body=MoveBody,
     body_optional=True,
@@ -229,6 +243,7 @@ async def move_message(call: Call) -> Response:
 
 @routes.post(
     "/api/v1/traces",
+    scope=PARTITION_IN_BODY,
     audited=False,
     role=Role.READ_WRITE,
     body=TraceBody,
@@ -260,6 +275,7 @@ def _trace(row: Any) -> Trace:
 
 @routes.get(
     "/api/v1/traces/{partitionId}/{transactionId}",
+    scope=PARTITION_IN_PATH,
     role=Role.READ_ONLY,
     query=MessageTracesQuery,
     answers={200: MessageTraces, 400: ErrorBody},
@@ -273,6 +289,7 @@ async def list_message_traces(call: Call) -> Response:
 
 @routes.get(
     "/api/v1/traces/by-name/{name}",
+    expensive=True,
     role=Role.READ_ONLY,
     query=TracesQuery,
     answers={200: TraceList, 400: ErrorBody},
@@ -293,6 +310,7 @@ async def list_named_traces(call: Call) -> Response:
 
 @routes.get(
     "/api/v1/traces/names",
+    expensive=True,
     role=Role.READ_ONLY,
     query=TraceNamesQuery,
     answers={200: TraceNameList, 400: ErrorBody},

@@ -8,6 +8,7 @@ from queenstream.broker.acking import partition_number
 from queenstream.broker.routes.history import readable, replay
 from queenstream.broker.routes.resources import moment_or_none, pick, unknown_queue
 from queenstream.broker.routing import Call, Response, Role, Routes, reply
+from queenstream.broker.scope import LETTER_IN_PATH, QUEUE_IN_BODY, QUEUE_IN_QUERY
 from queenstream.broker.wire import ErrorBody
 from queenstream.broker.wire_admin import Page
 from queenstream.broker.wire_history import (
@@ -36,6 +37,8 @@ MOST_FOLDED = 50_000  # dead letters that are looked at to group them
 
 @routes.get(
     "/api/v1/dlq",
+    expensive=True,
+    scope=QUEUE_IN_QUERY,
     role=Role.READ_ONLY,
     query=DeadLettersQuery,
     answers={200: DeadLetterList, 400: ErrorBody},
@@ -65,6 +68,7 @@ def _letter(broker: Broker, struct: Any, row: Any) -> Any:
 
 @routes.get(
     "/api/v1/dlq/errors",
+    scope=QUEUE_IN_QUERY,
     costly=True,
     role=Role.READ_ONLY,
     query=ErrorsQuery,
@@ -94,13 +98,23 @@ async def _find_letter(call: Call) -> Any:
     return rows[0]
 
 
-@routes.get("/api/v1/dlq/{id}", role=Role.READ_ONLY, answers={200: DeadLetterDetail, 404: ErrorBody})
+@routes.get(
+    "/api/v1/dlq/{id}",
+    scope=LETTER_IN_PATH,
+    role=Role.READ_ONLY,
+    answers={200: DeadLetterDetail, 404: ErrorBody},
+)
 async def show_dead_letter(call: Call) -> Response:
     """Show one dead letter."""
     return reply(_letter(call.broker, DeadLetterDetail, await _find_letter(call)))
 
 
-@routes.delete("/api/v1/dlq/{id}", role=Role.READ_WRITE, answers={200: LettersDeleted, 404: ErrorBody})
+@routes.delete(
+    "/api/v1/dlq/{id}",
+    scope=LETTER_IN_PATH,
+    role=Role.READ_WRITE,
+    answers={200: LettersDeleted, 404: ErrorBody},
+)
 async def delete_dead_letter(call: Call) -> Response:
     """Delete one dead letter."""
     row = await _find_letter(call)
@@ -110,6 +124,7 @@ async def delete_dead_letter(call: Call) -> Response:
 
 @routes.post(
     "/api/v1/dlq/{id}/retry",
+    scope=LETTER_IN_PATH,
     role=Role.READ_WRITE,
     body=LetterRetryBody,
     body_optional=True,
@@ -135,6 +150,7 @@ async def _letters_like(call: Call) -> list[int]:
 
 @routes.post(
     "/api/v1/dlq/retry",
+    scope=QUEUE_IN_BODY,
     role=Role.READ_WRITE,
     body=LetterFilter,
     answers={200: LettersRetried, 400: ErrorBody, 404: ErrorBody, 409: ErrorBody},
@@ -147,6 +163,7 @@ async def retry_dead_letters(call: Call) -> Response:
 
 @routes.post(
     "/api/v1/dlq/delete",
+    scope=QUEUE_IN_BODY,
     role=Role.READ_WRITE,
     body=LetterFilter,
     answers={200: LettersDeleted, 400: ErrorBody, 404: ErrorBody},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from queenstream.broker.routes.messages import check_name
 from queenstream.broker.routes.resources import find_partition, unknown_queue
 from queenstream.broker.routing import Call, Response, Role, Routes, reply
+from queenstream.broker.scope import QUEUE_IN_QUERY
 from queenstream.broker.streams.definition import refuse_own
 from queenstream.broker.wire import ErrorBody
 from queenstream.broker.wire_live import (
@@ -28,7 +29,8 @@ _HEADERS = (("Cache-Control", "no-store"), ("X-Accel-Buffering", "no"))
 async def events(call: Call) -> Response:
     """Send the figures of this broker once a second, as server-sent events; max_wait ends them."""
     # It ends now and then, and the next one comes with a token that holds.
-    listener = call.broker.live_figures.listen(call.broker.settings.max_wait)
+    request = call.request
+    listener = call.broker.live_figures.listen(call.broker.settings.max_wait, request.caller)
     return Response(200, b"", EventStream.media_type, _HEADERS, chunks=listener)
 
 
@@ -52,6 +54,7 @@ async def show_live_history(call: Call) -> Response:
 
 @routes.get(
     "/api/v1/consumer-groups/{group}/lag",
+    scope=QUEUE_IN_QUERY,
     role=Role.READ_ONLY,
     query=LagQuery,
     answers={200: LagHistory, 400: ErrorBody, 404: ErrorBody},

@@ -5,22 +5,33 @@ from __future__ import annotations
 import uuid
 from collections.abc import Coroutine
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import msgspec
 
+from queenstream.broker import sql
 from queenstream.broker.acking import lease_number
 from queenstream.broker.directory import Subscription
 from queenstream.broker.popping import Target, Waiter
 from queenstream.broker.pushing import ATTEMPTS, StaleQueue
 from queenstream.broker.routing import Call, Response, Role, Routes, reply
+from queenstream.broker.scope import (
+    ACKED_QUEUES,
+    CONFIGURED_QUEUE,
+    LEASE_IN_PATH,
+    NAMESPACE,
+    PUSHED_QUEUES,
+    QUEUE_IN_PATH,
+    TRANSACTION_QUEUES,
+)
+from queenstream.broker.streams import acknowledgement
+from queenstream.broker.streams.acknowledgement import LeaseEnded
 from queenstream.broker.streams.definition import refuse_own
 from queenstream.broker.wire import (
     QUEUE_MODE,
     Ack,
     AckBatchBody,
-    AckOperation,
     AckResult,
     ConfigureBody,
     Configured,
@@ -33,13 +44,17 @@ from queenstream.broker.wire import (
     Popped,
     PopQuery,
     PushBody,
-    PushItem,
     PushOperation,
     PushResult,
     TransactionBody,
     TransactionResult,
+    WindowOperation,
+    WindowResult,
 )
 from queenstream.errors import InvalidRequest, QueueFull, TooLarge, Unavailable
+
+if TYPE_CHECKING:
+    from queenstream.broker.app import Broker
 
 routes = Routes("messages")
 
@@ -61,9 +76,10 @@ def check_name(value: str, what: str) -> str:
 
 @routes.post(
     "/api/v1/configure",
+    scope=CONFIGURED_QUEUE,
     role=Role.READ_WRITE,
     body=ConfigureBody,
-    answers={200: Configured, 201: Configured, 400: ErrorBody},
+    answers={200: Configured, 201: Configured, 400: ErrorBody, 409: ErrorBody, 429: ErrorBody},
 )
 async def configure(call: Call) -> Response:
     """Create a queue, or replace all the options of one that exists."""
@@ -73,13 +89,14 @@ async def configure(call: Call) -> Response:
     options = body.options or _DEFAULTS
     if options.encryption_enabled and broker.keyring is None:
         raise InvalidRequest("encryptionEnabled needs a key: start the broker with QUEEN_ENCRYPTION_KEYS")
-    rows = await broker.database.admin(
+    await broker.directory.check_new_queue(body.queue, call.request.caller)
+    rows = await broker.database.catalog(
         "configure", body.queue, body.namespace, body.task, *msgspec.structs.astuple(options)
     )
     row = rows[0]
     broker.directory.drop(body.queue)
     queue = await broker.directory.ensure(body.queue, ["Default"])
-    await broker.database.admin("wake_cursors", row["id"], broker.database.now())
+    await broker.database.upkeep("wake_cursors", row["id"], broker.database.now())
     broker.popper.changed([body.queue])
     broker.notices.changed(body.queue)
     answer = Configured(
@@ -96,17 +113,21 @@ async def configure(call: Call) -> Response:
 
 @routes.post(
     "/api/v1/push",
+    scope=PUSHED_QUEUES,
     audited=False,
     role=Role.READ_WRITE,
     body=PushBody,
-    answers={201: list[PushResult], 400: ErrorBody, 413: ErrorBody, 429: ErrorBody},
+    answers={201: list[PushResult], 400: ErrorBody, 409: ErrorBody, 413: ErrorBody, 429: ErrorBody},
 )
 def push(call: Call) -> Coroutine[Any, Any, Response] | None:
     """Store messages; the answer comes when they are committed."""
     items, request = call.body.items, call.request
+    if not items:
+        call.reply([], 201)
+        return None
 
     def done(results: list[PushResult] | BaseException) -> None:
-        call.answer(results if isinstance(results, BaseException) else reply(results, 201))
+        call.reply(results, 201)
 
     if call.broker.pusher.submit(items, request.subject, len(request.body), done):
         return None
@@ -115,7 +136,8 @@ def push(call: Call) -> Coroutine[Any, Any, Response] | None:
 
 async def _push_by_new_names(call: Call) -> Response:
     request = call.request
-    return reply(await call.broker.pusher.push(call.body.items, request.subject, len(request.body)), 201)
+    pusher, size = call.broker.pusher, len(request.body)
+    return reply(await pusher.push(call.body.items, request.subject, size, request.caller), 201)
 
 
 def _pop(call: Call, target: Target) -> None:
@@ -140,7 +162,7 @@ def _pop(call: Call, target: Target) -> None:
 
     waiter = popper.pop(
         target,
-        subscription_of(query.subscription_mode, query.subscription_from),
+        subscription_of(query.subscription_mode, query.subscription_from, call.request.caller),
         batch=query.batch,
         partitions=query.partitions,
         auto_ack=query.auto_ack,
@@ -153,13 +175,13 @@ def _pop(call: Call, target: Target) -> None:
         popper.cancel(waiter)
 
 
-def subscription_of(mode: str | None, since: str | None) -> Subscription:
+def subscription_of(mode: str | None, since: str | None, caller: str) -> Subscription:
     """Where a new group starts: ``subscriptionFrom`` says it more exactly than ``subscriptionMode``."""
     if since is None or since == "":
-        return Subscription("new" if mode in ("new", "new-only") else "all")
+        return Subscription("new" if mode in ("new", "new-only") else "all", caller=caller)
     if since == "now":
-        return Subscription("new")
-    return Subscription("from", parse_time(since, "subscriptionFrom"))
+        return Subscription("new", caller=caller)
+    return Subscription("from", parse_time(since, "subscriptionFrom"), caller=caller)
 
 
 def parse_time(text: str, what: str) -> datetime:
@@ -175,22 +197,36 @@ def parse_time(text: str, what: str) -> datetime:
         ) from None
 
 
-POP_ANSWERS: dict[int, Any] = {200: Popped, 204: None, 400: ErrorBody}
+POP_ANSWERS: dict[int, Any] = {200: Popped, 204: None, 400: ErrorBody, 409: ErrorBody, 429: ErrorBody}
+_POP: dict[str, Any] = {"role": Role.READ_WRITE, "audited": False, "answers": POP_ANSWERS}
+_GET = _POP | {"changes_state": True}  # a pop leases messages; existing clients send it as GET
+_POST = _POP | {"body_optional": True}
 
 
-@routes.get("/api/v1/pop/queue/{queue}", role=Role.READ_WRITE, query=PopQuery, answers=POP_ANSWERS)
+def _take_body(call: Call) -> None:
+    """Use the options of a pop from its body, where a POST has one."""
+    if call.request.body.strip() in (b"", b"{}"):
+        return
+    if call.request.query:
+        raise InvalidRequest("put the options of a pop into the query string or into the body, not into both")
+    call.query = call.body
+
+
+@routes.get("/api/v1/pop/queue/{queue}", scope=QUEUE_IN_PATH, query=PopQuery, **_GET)
 def pop_queue(call: Call) -> None:
     """Take messages from any partition of a queue."""
     queue = check_name(call.params["queue"], QUEUE_NAME)
     _pop(call, Target(call.query.consumer_group or QUEUE_MODE, queue))
 
 
-@routes.get(
-    "/api/v1/pop/queue/{queue}/partition/{partition}",
-    role=Role.READ_WRITE,
-    query=PopQuery,
-    answers=POP_ANSWERS,
-)
+@routes.post("/api/v1/pop/queue/{queue}", scope=QUEUE_IN_PATH, query=PopQuery, body=PopQuery, **_POST)
+def post_pop_queue(call: Call) -> None:
+    """Take messages from any partition of a queue, with options in the query string or in the body."""
+    _take_body(call)
+    pop_queue(call)
+
+
+@routes.get("/api/v1/pop/queue/{queue}/partition/{partition}", scope=QUEUE_IN_PATH, query=PopQuery, **_GET)
 def pop_partition(call: Call) -> None:
     """Take messages from one partition of a queue."""
     queue = check_name(call.params["queue"], QUEUE_NAME)
@@ -198,7 +234,20 @@ def pop_partition(call: Call) -> None:
     _pop(call, Target(call.query.consumer_group or QUEUE_MODE, queue, partition))
 
 
-@routes.get("/api/v1/pop", role=Role.READ_WRITE, query=PopAnyQuery, answers=POP_ANSWERS)
+@routes.post(
+    "/api/v1/pop/queue/{queue}/partition/{partition}",
+    scope=QUEUE_IN_PATH,
+    query=PopQuery,
+    body=PopQuery,
+    **_POST,
+)
+def post_pop_partition(call: Call) -> None:
+    """Take messages from one partition of a queue, with options in the query string or in the body."""
+    _take_body(call)
+    pop_partition(call)
+
+
+@routes.get("/api/v1/pop", scope=NAMESPACE, query=PopAnyQuery, **_GET)
 def pop_any(call: Call) -> None:
     """Take messages from any queue of a namespace and/or task, the higher priority first."""
     query: PopAnyQuery = call.query
@@ -210,8 +259,16 @@ def pop_any(call: Call) -> None:
     _pop(call, target)
 
 
+@routes.post("/api/v1/pop", scope=NAMESPACE, query=PopAnyQuery, body=PopAnyQuery, **_POST)
+def post_pop_any(call: Call) -> None:
+    """Take messages from any queue of a namespace and/or task, with options in the query or the body."""
+    _take_body(call)
+    pop_any(call)
+
+
 @routes.post(
     "/api/v1/ack",
+    scope=ACKED_QUEUES,
     audited=False,
     role=Role.READ_WRITE,
     body=Ack,
@@ -224,6 +281,7 @@ def ack(call: Call) -> None:
 
 @routes.post(
     "/api/v1/ack/batch",
+    scope=ACKED_QUEUES,
     audited=False,
     role=Role.READ_WRITE,
     body=AckBatchBody,
@@ -232,6 +290,9 @@ def ack(call: Call) -> None:
 def ack_batch(call: Call) -> None:
     """Acknowledge several messages; with ``brief`` the answer has only those that were refused."""
     body: AckBatchBody = call.body
+    if not body.acknowledgments:
+        call.reply([])
+        return
 
     def refused(results: list[AckResult] | BaseException) -> None:
         brief = results if isinstance(results, BaseException) else [r for r in results if not r.success]
@@ -243,59 +304,54 @@ def ack_batch(call: Call) -> None:
 
 @routes.post(
     "/api/v1/transaction",
+    scope=TRANSACTION_QUEUES,
     audited=False,
     role=Role.READ_WRITE,
     body=TransactionBody,
     answers={200: TransactionResult, 400: ErrorBody, 413: ErrorBody, 429: ErrorBody},
 )
 async def transaction(call: Call) -> Response:
-    """Push and acknowledge, all or nothing."""
+    """Push and acknowledge messages and windows, all or nothing."""
     body: TransactionBody = call.body
     broker = call.broker
-    items: list[PushItem] = []
-    acks: list[Ack] = []
-    for operation in body.operations:
-        if isinstance(operation, PushOperation):
-            items.extend(operation.items)
-        else:
-            acks.append(operation)
+    items = [item for each in body.operations if isinstance(each, PushOperation) for item in each.items]
+    acks = [each for each in body.operations if not isinstance(each, PushOperation)]
     if len(items) + len(acks) > broker.settings.max_batch:
         raise TooLarge(f"a transaction takes at most {broker.settings.max_batch} messages and acks")
     refuse_own({item.queue for item in items})
-    leases = [lease_number(lease) for lease in body.required_leases]
+    windows = [each.window_id for each in acks if isinstance(each, WindowOperation)]
+    await acknowledgement.load_streams(broker, windows)
 
-    async def work(connection: Any) -> tuple[list[PushResult], list[AckResult], set[str]]:
+    async def work(connection: Any) -> tuple[list[PushResult], list[Ack], list[AckResult], set[str]]:
         # The push first: it waits for locks, and nothing that waits may hold a cursor.
         pushed: list[PushResult] = []
         if items:
             pushed = (await broker.pusher.store([rows], connection.fetch))[0]
-        if leases:
-            held = await connection.fetchval(
-                "select count(distinct lease_id) from queen.cursors where lease_id = any($1) "
-                "and ready_at > coalesce($2, clock_timestamp())",
-                leases,
-                broker.database.now(),
-            )
-            if held < len(set(leases)):
-                raise _Refused("a required lease has ended; pop again")
+        await _require_leases(broker, connection, body.required_leases)
+        sent: list[Ack] = [
+            each
+            if isinstance(each, Ack)
+            else await acknowledgement.resolve(broker, connection.fetch, each, repeat=True)
+            for each in acks
+        ]
         acked: list[AckResult] = []
         ready: set[str] = set()
-        if acks:
-            (acked,), ready = await broker.acker.apply([(acks, None)], connection.fetch, strict=True)
-        return pushed, acked, ready
+        if sent:
+            (acked,), ready = await broker.acker.apply([(sent, None)], connection.fetch, strict=True)
+        return pushed, sent, acked, ready
 
     identity = str(uuid.uuid4())
     for _ in range(ATTEMPTS):
-        rows = await broker.pusher.prepare(items, call.request.subject)
+        rows = await broker.pusher.prepare(items, call.request.subject, call.request.caller)
         try:
             async with broker.pusher.apart(rows):
-                pushed, acked, ready = await broker.database.transaction(work)
+                pushed, sent, acked, ready = await broker.database.transaction(work)
             break
         except StaleQueue:
             broker.pusher.forget(rows)
         except QueueFull:
             raise
-        except (_Refused, asyncpg.PostgresError) as error:
+        except (LeaseEnded, asyncpg.PostgresError) as error:
             if isinstance(error, asyncpg.PostgresError) and error.sqlstate != "QS001":
                 raise
             return reply(TransactionResult(identity, False, [], str(error)))
@@ -303,26 +359,41 @@ async def transaction(call: Call) -> Response:
         raise Unavailable("a queue keeps changing; try again")
     if items:
         broker.pusher.announce([rows], [pushed])
-    if acks:
-        broker.acker.announce([(acks, None)], [acked], ready)
+    if sent:
+        broker.acker.announce([(sent, None)], [acked], ready)
     return reply(TransactionResult(identity, True, _in_order(body, pushed, acked)))
 
 
-class _Refused(Exception):
-    """A transaction whose precondition does not hold."""
+async def _require_leases(broker: Broker, connection: Any, required: list[str]) -> None:
+    """Check that leases hold; ``LeaseEnded`` if one does not."""
+    leases = {lease_number(lease) for lease in required}
+    if not leases:
+        return
+    held = await connection.fetchval(
+        "select count(distinct lease_id) from queen.cursors where lease_id = any($1) "
+        "and ready_at > coalesce($2, clock_timestamp())",
+        list(leases),
+        broker.database.now(),
+    )
+    if held < len(leases):
+        raise LeaseEnded("a required lease has ended; pop again")
 
 
 def _in_order(
     body: TransactionBody, pushed: list[PushResult], acked: list[AckResult]
-) -> list[PushResult | AckResult]:
+) -> list[PushResult | AckResult | WindowResult]:
     """One result for each item and ack, in the order of the operations."""
-    results: list[PushResult | AckResult] = []
+    results: list[PushResult | AckResult | WindowResult] = []
     pushes, acks = iter(pushed), iter(acked)
     for operation in body.operations:
-        if isinstance(operation, AckOperation):
-            results.append(next(acks))
-        else:
+        if isinstance(operation, PushOperation):
             results.extend(next(pushes) for _ in operation.items)
+            continue
+        acknowledged = next(acks)
+        if isinstance(operation, WindowOperation):
+            results.append(WindowResult(0, operation.window_id, True, operation.success))
+        else:
+            results.append(acknowledged)
     for index, result in enumerate(results):
         result.index = index
     return results
@@ -330,6 +401,7 @@ def _in_order(
 
 @routes.post(
     "/api/v1/lease/{lease}/extend",
+    scope=LEASE_IN_PATH,
     audited=False,
     role=Role.READ_WRITE,
     body=ExtendBody,
@@ -340,7 +412,7 @@ async def extend(call: Call) -> Response:
     """Hold a lease longer, counted from now."""
     lease = call.params["lease"]
     rows = await call.broker.database.hot(
-        "select queen.extend($1, $2, $3) as until",
+        sql.bind("select queen.extend($1, $2, $3) as until"),
         lease_number(lease),
         call.body.seconds,
         call.broker.database.now(),
@@ -350,7 +422,12 @@ async def extend(call: Call) -> Response:
     return reply([ExtendResult(0, lease, until is not None, error, until)])
 
 
-@routes.delete("/api/v1/resources/queues/{queue}", role=Role.ADMIN, answers={200: Deleted, 400: ErrorBody})
+@routes.delete(
+    "/api/v1/resources/queues/{queue}",
+    scope=QUEUE_IN_PATH,
+    role=Role.ADMIN,
+    answers={200: Deleted, 400: ErrorBody},
+)
 async def delete_queue(call: Call) -> Response:
     """Delete a queue with its messages, groups and dead letters."""
     name = check_name(call.params["queue"], QUEUE_NAME)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
 
 from queenstream import figures
+from queenstream.broker.encryption import unseal
 from queenstream.broker.gauges import LOST_SECONDS
 from queenstream.broker.routes.messages import check_name
 from queenstream.broker.routes.resources import pick
@@ -30,7 +32,10 @@ from queenstream.broker.wire_pipelines import (
     Reported,
     Wanted,
 )
-from queenstream.errors import Conflict, InvalidRequest, NotFound, TooLarge
+from queenstream.errors import Conflict, DecryptionError, InvalidRequest, NotFound, TooLarge
+
+if TYPE_CHECKING:
+    from queenstream.broker.app import Broker
 
 routes = Routes("pipelines")
 
@@ -43,6 +48,7 @@ MOST_RUNS = 20  # kept of each
 LOOK_SECONDS = 30.0  # how long somebody's question makes a run tell
 LOOKED_AT_SECONDS = 2.0  # how often it tells meanwhile
 MOST_INSIDE_BYTES = 262_144
+_SEALED = "sealed:"
 
 _decode_inside = msgspec.json.Decoder(Inside).decode
 _decode = msgspec.json.Decoder(dict[str, float]).decode
@@ -62,7 +68,7 @@ async def report_pipeline(call: Call) -> Response:
     database = call.broker.database
     [row] = await database.admin(
         "report_pipeline", name, body.instance, body.engine, body.state,
-        None if body.error is None else body.error.replace("\0", ""), body.checkpoint, _plan(body),
+        _sealed_error(call.broker, name, body.error), body.checkpoint, _plan(body),
         _stats(body), [body.stats.get(each) for each in figures.HISTORY],
         MOST_PIPELINES, MOST_RUNS, database.now(),
     )  # fmt: skip
@@ -72,10 +78,45 @@ async def report_pipeline(call: Call) -> Response:
             "are gone"
         )
     stored = row["outcome"] == "stored"
-    looks = await database.admin("tell_inside", name, _told_inside(body), LOOK_SECONDS, database.now())
+    inside = _told_inside(body)
+    keyring = call.broker.keyring
+    if inside is not None and keyring is not None:
+        inside = keyring.seal(inside, _identity("inside", name))
+    looks = await database.admin("tell_inside", name, inside, LOOK_SECONDS, database.now())
     wanted = Wanted(looks[0]["key"]) if looks else None
     pause = LOOKED_AT_SECONDS if looks else REPORT_SECONDS
     return reply(Reported(stored, row["wants_plan"], pause, wanted))
+
+
+def _identity(what: str, pipeline: str) -> bytes:
+    return f"{what} of pipeline {pipeline}".encode()
+
+
+def _sealed_error(broker: Broker, pipeline: str, error: str | None) -> str | None:
+    """What a run failed with. It may quote a record of an encrypted queue: a broker with a key seals it."""
+    if error is None or broker.keyring is None:
+        return error and error.replace("\0", "")
+    sealed = broker.keyring.seal(error.encode(), _identity("error", pipeline))
+    return _SEALED + base64.b64encode(sealed).decode()
+
+
+def _error(broker: Broker, pipeline: str, stored: str | None) -> str | None:
+    if stored is None or not stored.startswith(_SEALED):
+        return stored
+    try:
+        sealed = base64.b64decode(stored.removeprefix(_SEALED))
+        return unseal(broker.keyring, sealed, _identity("error", pipeline)).decode()
+    except (DecryptionError, ValueError) as error:
+        return f"(what it failed with cannot be shown: {error})"
+
+
+def _inside(broker: Broker, pipeline: str, stored: bytes | None) -> Inside:
+    if stored is None:
+        return Inside()
+    try:
+        return _decode_inside(unseal(broker.keyring, stored, _identity("inside", pipeline)))
+    except DecryptionError as error:
+        return Inside(error=f"what the run told cannot be shown: {error}")
 
 
 def _told_inside(body: ReportBody) -> bytes | None:
@@ -121,7 +162,13 @@ async def list_pipelines(call: Call) -> Response:
     query: PageQuery = call.query
     database = call.broker.database
     rows = await database.admin("list_pipelines", database.now(), LOST_SECONDS, query.limit, query.offset)
-    found = [pick(PipelineInfo, {**row, "stats": _main(row["stats"])}) for row in rows]
+    found = [
+        pick(
+            PipelineInfo,
+            {**row, "stats": _main(row["stats"]), "error": _error(call.broker, row["name"], row["error"])},
+        )
+        for row in rows
+    ]
     [counted] = await database.admin("count_pipelines")
     return reply(PipelineList(found, Page(query.limit, query.offset, total=counted["total"])))
 
@@ -140,8 +187,17 @@ async def show_pipeline(call: Call) -> Response:
     if not rows:
         raise _unknown(name)
     series = await database.admin("pipeline_series", name, database.now(), query.minutes)
-    runs: list[PipelineRun] = [pick(PipelineRun, {**row, "stats": _main(row["stats"])}) for row in rows]
-    newest = {**rows[0], "stats": _decode(rows[0]["stats"]), "plan": Raw(rows[0]["plan"] or b"null")}
+    errors = [_error(call.broker, name, row["error"]) for row in rows]
+    runs: list[PipelineRun] = [
+        pick(PipelineRun, {**row, "stats": _main(row["stats"]), "error": error})
+        for row, error in zip(rows, errors, strict=True)
+    ]
+    newest = {
+        **rows[0],
+        "error": errors[0],
+        "stats": _decode(rows[0]["stats"]),
+        "plan": Raw(rows[0]["plan"] or b"null"),
+    }
     points = [pick(PipelinePoint, point) for point in series]
     return reply(pick(PipelineDetail, newest, name=name, runs=runs, series=points))
 
@@ -160,7 +216,7 @@ async def look_inside(call: Call) -> Response:
     if not rows:
         raise _unknown(name)
     row = rows[0]
-    inside = Inside() if row["inside"] is None else _decode_inside(row["inside"])
+    inside = _inside(call.broker, name, row["inside"])
     return reply(PipelineInside(name, row["told_at"], row["key"], inside))
 
 

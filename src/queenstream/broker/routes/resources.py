@@ -10,6 +10,7 @@ from msgspec import UNSET
 from queenstream.broker.directory import Queue
 from queenstream.broker.routes.messages import check_name, parse_time
 from queenstream.broker.routing import Call, Response, Role, Routes, reply
+from queenstream.broker.scope import FILTERED, QUEUE_IN_PATH, QUEUE_IN_QUERY, visible_queues
 from queenstream.broker.wire import ErrorBody, Options
 from queenstream.broker.wire_admin import (
     Analytics,
@@ -94,15 +95,16 @@ async def find_partition(call: Call, queue: Queue, name: str) -> int:
 async def _queues(call: Call, query: QueuesQuery) -> tuple[list[Any], Page]:
     database = call.broker.database
     wanted = (query.namespace or None, query.task or None, query.search or None)
-    rows = await database.admin("list_queues", *wanted, query.limit, query.offset, database.now(), None)
-    total = (await database.admin("count_queues", *wanted))[0]["matches"]
+    names = await visible_queues(call)
+    rows = await database.admin("list_queues", *wanted, query.limit, query.offset, database.now(), names)
+    total = (await database.admin("count_queues", *wanted, names))[0]["matches"]
     return rows, Page(query.limit, query.offset, total=total)
 
 
 async def _one_queue(call: Call) -> Any:
     name = check_name(call.params["queue"], "the queue's name")
     database = call.broker.database
-    rows = await database.admin("list_queues", None, None, None, 1, 0, database.now(), name)
+    rows = await database.admin("list_queues", None, None, None, 1, 0, database.now(), [name])
     if not rows:
         raise unknown_queue(name)
     return rows[0]
@@ -125,6 +127,7 @@ async def _groups(call: Call, queue: str, partitions: list[Any]) -> dict[str, li
 
 @routes.get(
     "/api/v1/resources/queues",
+    scope=FILTERED,
     costly=True,
     role=Role.READ_ONLY,
     query=QueuesQuery,
@@ -139,6 +142,7 @@ async def list_queues(call: Call) -> Response:
 
 @routes.get(
     "/api/v1/resources/queues/{queue}",
+    scope=QUEUE_IN_PATH,
     costly=True,
     role=Role.READ_ONLY,
     query=QueueDetailQuery,
@@ -188,6 +192,8 @@ async def list_tasks(call: Call) -> Response:
 
 @routes.get(
     "/api/v1/resources/partitions",
+    expensive=True,
+    scope=QUEUE_IN_QUERY,
     role=Role.READ_ONLY,
     query=PartitionsQuery,
     answers={200: PartitionList, 400: ErrorBody},
@@ -278,6 +284,7 @@ def _queue_status(row: Any) -> QueueStatus:
 
 @routes.get(
     "/api/v1/status/queues",
+    scope=FILTERED,
     costly=True,
     role=Role.READ_ONLY,
     query=QueuesQuery,
@@ -291,6 +298,7 @@ async def status_of_queues(call: Call) -> Response:
 
 @routes.get(
     "/api/v1/status/queues/{queue}",
+    scope=QUEUE_IN_PATH,
     costly=True,
     role=Role.READ_ONLY,
     query=PageQuery,
@@ -313,6 +321,8 @@ async def status_of_queue(call: Call) -> Response:
 
 @routes.get(
     "/api/v1/status/analytics",
+    expensive=True,
+    scope=QUEUE_IN_QUERY,
     role=Role.READ_ONLY,
     query=AnalyticsQuery,
     answers={200: Analytics, 400: ErrorBody},
@@ -343,6 +353,7 @@ async def analytics(call: Call) -> Response:
 
 @routes.delete(
     "/api/v1/queues/{queue}/clear",
+    scope=QUEUE_IN_PATH,
     role=Role.ADMIN,
     query=ClearQuery,
     answers={200: Cleared, 400: ErrorBody, 404: ErrorBody},

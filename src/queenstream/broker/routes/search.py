@@ -8,6 +8,7 @@ from queenstream.broker.directory import Queue
 from queenstream.broker.routes.history import readable
 from queenstream.broker.routes.resources import find_queue, moment_or_none, pick
 from queenstream.broker.routing import Call, Response, Role, Routes, reply
+from queenstream.broker.scope import QUEUE_IN_PATH
 from queenstream.broker.searching import MOST_SECONDS, Findings, Wanted, payload_test
 from queenstream.broker.wire import ErrorBody
 from queenstream.broker.wire_search import Found, FoundMessage, SearchQuery
@@ -20,6 +21,8 @@ MOST_BYTES = 65_536  # of a payload in the answer
 
 @routes.get(
     "/api/v1/queues/{queue}/search",
+    expensive=True,
+    scope=QUEUE_IN_PATH,
     role=Role.READ_ONLY,
     query=SearchQuery,
     answers={200: Found, 400: ErrorBody, 404: ErrorBody},

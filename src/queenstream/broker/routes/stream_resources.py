@@ -9,6 +9,7 @@ from queenstream import windows
 from queenstream.broker.routes.messages import check_name
 from queenstream.broker.routes.resources import moment_or_none, pick
 from queenstream.broker.routing import Call, Response, Role, Routes, reply
+from queenstream.broker.scope import FILTERED, STREAM_IN_PATH
 from queenstream.broker.streams.definition import OWN, Stream
 from queenstream.broker.streams.explaining import explain as why
 from queenstream.broker.streams.explaining import moment
@@ -104,14 +105,21 @@ async def _groups(call: Call, stream: Stream) -> list[StreamGroup]:
     return [pick(StreamGroup, row) for row in rows]
 
 
-@routes.get("/api/v1/resources/streams", costly=True, role=Role.READ_ONLY, answers={200: StreamList})
+@routes.get(
+    "/api/v1/resources/streams", scope=FILTERED, costly=True, role=Role.READ_ONLY, answers={200: StreamList}
+)
 async def list_streams(call: Call) -> Response:
     """List the streams, with how many windows they have."""
     database = call.broker.database
     streams = await read_streams(call.broker)
     counts = {row["id"]: row for row in await database.admin("stream_counts", None, database.now())}
     # One that was made or deleted between the two is not shown.
-    shown = [s for s in streams.values() if s.id in counts]
+    scope = call.request.scope
+    shown = [
+        stream
+        for stream in streams.values()
+        if stream.id in counts and (scope is None or await scope.covers(call.broker, stream.queue))
+    ]
     return reply(StreamList([StreamInfo(**_info(stream, counts[stream.id])) for stream in shown]))
 
 
@@ -138,6 +146,7 @@ async def show_stats(call: Call) -> Response:
 
 @routes.get(
     "/api/v1/resources/streams/{stream}",
+    scope=STREAM_IN_PATH,
     costly=True,
     role=Role.READ_ONLY,
     answers={200: StreamDetail, **_ONE},
@@ -154,6 +163,8 @@ async def show_stream(call: Call) -> Response:
 
 @routes.get(
     "/api/v1/resources/streams/{stream}/consumers",
+    expensive=True,
+    scope=STREAM_IN_PATH,
     role=Role.READ_ONLY,
     answers={200: StreamGroupList, **_ONE},
 )
@@ -164,6 +175,8 @@ async def list_consumers(call: Call) -> Response:
 
 @routes.get(
     "/api/v1/resources/streams/{stream}/windows",
+    expensive=True,
+    scope=STREAM_IN_PATH,
     role=Role.READ_ONLY,
     query=WindowsQuery,
     answers={200: WindowList, **_ONE},
@@ -201,6 +214,8 @@ def shown_window(stream: Stream, row: Any) -> WindowInfo:
 
 @routes.get(
     "/api/v1/resources/streams/{stream}/late",
+    expensive=True,
+    scope=STREAM_IN_PATH,
     role=Role.READ_ONLY,
     query=LateQuery,
     answers={200: LateList, **_ONE},
@@ -225,6 +240,8 @@ def _late(row: Any) -> LateInfo:
 
 @routes.get(
     "/api/v1/resources/streams/{stream}/explain",
+    expensive=True,
+    scope=STREAM_IN_PATH,
     role=Role.READ_ONLY,
     query=ExplainQuery,
     answers={200: Explained, **_ONE},
@@ -237,7 +254,10 @@ async def explain(call: Call) -> Response:
 
 
 @routes.delete(
-    "/api/v1/resources/streams/{stream}", role=Role.ADMIN, answers={200: StreamDeleted, 400: ErrorBody}
+    "/api/v1/resources/streams/{stream}",
+    scope=STREAM_IN_PATH,
+    role=Role.ADMIN,
+    answers={200: StreamDeleted, 400: ErrorBody},
 )
 async def delete_stream(call: Call) -> Response:
     """Delete a stream with its windows, groups and dead letters; its sources stay as they are."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import uuid
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +11,19 @@ import msgspec
 from msgspec import Raw
 
 from queenstream import windows
+from queenstream.broker import sql
 from queenstream.broker.acking import lease_number
 from queenstream.broker.directory import Subscription
+from queenstream.broker.encryption import message_identity
 from queenstream.broker.popping import PAGE, Target, Waiter
+from queenstream.broker.rejection import of_window
 from queenstream.broker.routes.messages import parse_time
 from queenstream.broker.routing import Call, Response, Role, Routes, reply
-from queenstream.broker.streams import defining
+from queenstream.broker.scope import DEFINED_STREAM, LEASE_IN_BODY, STREAM_IN_BODY, WINDOW_IN_BODY
+from queenstream.broker.streams import acknowledgement, defining
+from queenstream.broker.streams.acknowledgement import LeaseEnded
 from queenstream.broker.streams.definition import OWN, Stream
-from queenstream.broker.wire import Ack, ErrorBody
+from queenstream.broker.wire import ErrorBody, WindowAck
 from queenstream.broker.wire_streams import (
     DefineBody,
     Defined,
@@ -25,14 +31,13 @@ from queenstream.broker.wire_streams import (
     Polled,
     RenewBody,
     Renewed,
-    StreamAckBody,
     StreamAcked,
     StreamSeekBody,
     Success,
     Window,
     WindowMessage,
 )
-from queenstream.errors import InvalidRequest, NotFound, Unavailable
+from queenstream.errors import InvalidRequest, NotFound, PayloadAltered, Unavailable
 
 if TYPE_CHECKING:
     from queenstream.broker.app import Broker
@@ -40,20 +45,10 @@ if TYPE_CHECKING:
 routes = Routes("streams")
 
 _NOTHING = Response(204)
-_ENDED = "the lease has ended, or is not this window's: nothing was changed. Poll again."
-_MORE = (
+_MORE = sql.bind(
     "select id, transaction_id, payload, key_id, created_at, queue_name, partition_name "
     "from queen.window_messages($1, $2, $3, $4, $5)"
 )
-_LEASED = """
-    select c.partition_id, g.name as group_name, m.transaction_id, w.key, w.start_us, w.end_us, w.stream_id
-    from queen.cursors c
-    join queen.groups g on g.id = c.group_id
-    join queen.messages m on m.partition_id = c.partition_id and m.id = c.lease_to
-    join queen.queues q on q.id = c.queue_id and q.stream_id is not null
-    join queen.windows w on w.id = queen.window_of(m.payload)
-    where c.lease_id = $1 and c.ready_at > coalesce($2, clock_timestamp())
-"""
 
 
 async def stream_named(broker: Broker, name: str) -> Stream:
@@ -66,6 +61,7 @@ async def stream_named(broker: Broker, name: str) -> Stream:
 
 @routes.post(
     "/api/v1/stream/define",
+    scope=DEFINED_STREAM,
     role=Role.READ_WRITE,
     body=DefineBody,
     answers={201: Defined, 400: ErrorBody, 409: ErrorBody},
@@ -85,10 +81,11 @@ async def define_stream(call: Call) -> Response:
 
 @routes.post(
     "/api/v1/stream/poll",
+    scope=STREAM_IN_BODY,
     audited=False,
     role=Role.READ_WRITE,
     body=PollBody,
-    answers={200: Polled, 204: None, 400: ErrorBody, 404: ErrorBody},
+    answers={200: Polled, 204: None, 400: ErrorBody, 404: ErrorBody, 409: ErrorBody, 429: ErrorBody},
 )
 def poll_stream(call: Call) -> Any:
     """Take the next window of a stream for a group, or wait for one."""
@@ -110,7 +107,11 @@ def _poll(call: Call, stream: Stream) -> None:
     broker = call.broker
     popper = broker.popper
     since = _since(broker, body.subscription_from, "subscriptionFrom") or stream.subscription_from
-    subscription = Subscription() if since is None else Subscription("from", aligned(stream, since))
+    caller = call.request.caller
+    if since is None:
+        subscription = Subscription(caller=caller)
+    else:
+        subscription = Subscription("from", aligned(stream, since), caller=caller)
 
     def done(row: Any, waiter: Waiter) -> None:
         if row is None:
@@ -119,7 +120,11 @@ def _poll(call: Call, stream: Stream) -> None:
             call.answer(row)
         else:
             try:
-                response = window_response(broker, stream, row, str(waiter.lease))
+                response = window_response(broker, stream, row, waiter.lease, body.consumer_group)
+            except PayloadAltered as error:
+                broker.reject(of_window(row, body.consumer_group, waiter.lease, str(error)))
+                call.answer(Unavailable(f"a window is among the dead letters: {error}"))
+                return
             except Exception as error:  # noqa: BLE001 - it is the answer
                 popper.release(waiter.lease)
                 call.answer(error)
@@ -159,7 +164,7 @@ def aligned(stream: Stream, moment: datetime) -> datetime:
     return moment
 
 
-def window_response(broker: Broker, stream: Stream, row: Any, lease: str) -> Response:
+def window_response(broker: Broker, stream: Stream, row: Any, lease: uuid.UUID, group: str) -> Response:
     """A window with all its messages: at once, or page by page if it is large."""
     messages = [
         _message(broker, *columns)
@@ -180,7 +185,7 @@ def window_response(broker: Broker, stream: Stream, row: Any, lease: str) -> Res
         start, end = windows.from_us(row["start_us"]), windows.from_us(row["end_us"])
     window = Window(
         stream.window_id(row["key"], row["start_us"], row["end_us"]),
-        lease,
+        str(lease),
         row["key"],
         start,
         end,
@@ -193,11 +198,19 @@ def window_response(broker: Broker, stream: Stream, row: Any, lease: str) -> Res
     if not messages or len(messages) >= row["messages"]:
         return Response(200, body)
     last = (row["content_created"][-1], row["content_ids"][-1])
-    return Response(200, chunks=_pages(broker, row["window_id"], body, last))
+
+    def reject(error: PayloadAltered) -> None:
+        broker.reject(of_window(row, group, lease, str(error)))
+
+    return Response(200, chunks=_pages(broker, row["window_id"], body, last, reject))
 
 
 async def _pages(
-    broker: Broker, window_id: int, first: bytes, last: tuple[datetime, int]
+    broker: Broker,
+    window_id: int,
+    first: bytes,
+    last: tuple[datetime, int],
+    reject: Callable[[PayloadAltered], None],
 ) -> AsyncIterator[bytes]:
     """The answer in pieces: a page of messages is in memory, never the whole window."""
     yield first[:-3]  # without ]}}
@@ -207,13 +220,17 @@ async def _pages(
             yield b"]}}"
             return
         last = rows[-1]["created_at"], rows[-1]["id"]
-        messages = [
-            _message(
-                broker, r["id"], r["transaction_id"], r["payload"], r["key_id"], r["created_at"],
-                r["queue_name"], r["partition_name"],
-            )
-            for r in rows
-        ]  # fmt: skip
+        try:
+            messages = [
+                _message(
+                    broker, r["id"], r["transaction_id"], r["payload"], r["key_id"], r["created_at"],
+                    r["queue_name"], r["partition_name"],
+                )
+                for r in rows
+            ]  # fmt: skip
+        except PayloadAltered as error:
+            reject(error)
+            raise
         yield b"," + msgspec.json.encode(messages)[1:-1]
 
 
@@ -230,51 +247,37 @@ def _message(
     if key is not None:
         if broker.keyring is None:
             raise Unavailable("a payload is encrypted and this broker has no key; set QUEEN_ENCRYPTION_KEYS")
-        payload = broker.keyring.decrypt(key, payload)
+        payload = broker.keyring.decrypt(key, payload, message_identity(queue, partition, transaction))
     raw = Raw(payload)
     return WindowMessage(str(id), transaction, raw, raw, created, queue, partition)
 
 
 @routes.post(
     "/api/v1/stream/ack",
+    scope=WINDOW_IN_BODY,
     audited=False,
     role=Role.READ_WRITE,
-    body=StreamAckBody,
+    body=WindowAck,
     answers={200: StreamAcked, 400: ErrorBody},
 )
 async def ack_window(call: Call) -> Response:
     """Acknowledge a window, or give it back as failed: it comes again, or goes to the dead letters."""
-    body: StreamAckBody = call.body
+    body: WindowAck = call.body
     broker = call.broker
-    lease = lease_number(body.lease_id)
-    rows = await broker.database.hot(_LEASED, lease, broker.database.now())
-    if not rows:
-        raise InvalidRequest(_ENDED)
-    row = rows[0]
-    stream = await _by_id(broker, row["stream_id"])
-    if stream is None or stream.window_id(row["key"], row["start_us"], row["end_us"]) != body.window_id:
-        raise InvalidRequest(_ENDED)
-    status: Any = "completed" if body.success else "failed"
-    error = None if body.success else body.error or "the consumer gave it back"
-    sent = Ack(
-        row["transaction_id"], str(row["partition_id"]), status, error, row["group_name"], body.lease_id
-    )
+    await acknowledgement.load_streams(broker, [body.window_id])
+    try:
+        sent = await acknowledgement.resolve(broker, broker.database.hot, body)
+    except LeaseEnded as ended:
+        raise InvalidRequest(str(ended)) from None
     [result] = await broker.acker.ask([sent], None)
     if not result.success:
-        raise InvalidRequest(_ENDED)
+        raise InvalidRequest(acknowledgement.ENDED)
     return reply(StreamAcked(True, body.success))
-
-
-async def _by_id(broker: Broker, stream_id: int) -> Stream | None:
-    known = broker.streams.by_id(stream_id)
-    if known is None:
-        await broker.streams.load()
-        known = broker.streams.by_id(stream_id)
-    return known
 
 
 @routes.post(
     "/api/v1/stream/renew-lease",
+    scope=LEASE_IN_BODY,
     audited=False,
     role=Role.READ_WRITE,
     body=RenewBody,
@@ -284,7 +287,7 @@ async def renew_window(call: Call) -> Response:
     """Hold a window longer, counted from now."""
     body: RenewBody = call.body
     rows = await call.broker.database.hot(
-        "select queen.extend($1, $2, $3) as until",
+        sql.bind("select queen.extend($1, $2, $3) as until"),
         lease_number(body.lease_id),
         body.extend_ms / 1000,
         call.broker.database.now(),
@@ -297,17 +300,23 @@ async def renew_window(call: Call) -> Response:
 
 @routes.post(
     "/api/v1/stream/seek",
+    scope=STREAM_IN_BODY,
     role=Role.READ_WRITE,
     body=StreamSeekBody,
-    answers={200: Success, 400: ErrorBody, 404: ErrorBody},
+    answers={200: Success, 400: ErrorBody, 404: ErrorBody, 409: ErrorBody, 429: ErrorBody},
 )
 async def seek_stream(call: Call) -> Response:
     """Move a group to the windows from a time on; leases that are out become void."""
     body: StreamSeekBody = call.body
     broker = call.broker
     stream = await stream_named(broker, body.stream_name)
-    at = aligned(stream, parse_time(body.timestamp, "timestamp"))
     now = broker.database.now()
+    since = now or datetime.now(UTC) if body.timestamp == "now" else parse_time(body.timestamp, "timestamp")
+    at = aligned(stream, since)
+    queue = await broker.directory.queue(stream.queue)
+    if queue is not None:  # a group that is new counts against the limits
+        subscription = Subscription("from", at, caller=call.request.caller)
+        await broker.directory.group(queue, body.consumer_group, subscription)
     await broker.database.admin("stream_seek", stream.queue_id, body.consumer_group, at, now)
     broker.changed(stream.queue)
     return reply(Success(True))

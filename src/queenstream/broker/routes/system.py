@@ -10,8 +10,10 @@ import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from queenstream.broker import openapi
+from queenstream.broker.database import READ_ONLY
 from queenstream.broker.routes.messages import parse_time
 from queenstream.broker.routing import Call, Response, Role, Routes, reply
+from queenstream.broker.scope import ANYTHING, QUEUE_IN_QUERY
 from queenstream.broker.wire import ErrorBody
 from queenstream.broker.wire_system import (
     BrokerState,
@@ -52,22 +54,28 @@ _INTERVALS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day":
 # Health
 
 
-def _health(call: Call, connected: bool, healthy: bool) -> Response:
+async def _health(call: Call, *, ready: bool) -> Response:
+    trouble = await call.broker.probe.find_trouble()
+    if trouble and call.broker.postgres_restarts.under_way:
+        trouble = "the embedded PostgreSQL has died and is being started again"
+    connected = not trouble or trouble.startswith(READ_ONLY)
+    reason = trouble or ("" if ready else "the broker is starting or stopping")
     answer = Health(
-        "healthy" if healthy else "unhealthy",
+        "unhealthy" if reason else "healthy",
         "connected" if connected else "disconnected",
         SERVER,
         call.broker.version,
+        reason or msgspec.UNSET,
+        call.broker.supervisor.failing or msgspec.UNSET,
     )
-    headers = () if healthy else (("Retry-After", "1"),)
-    return Response(200 if healthy else 503, msgspec.json.encode(answer), headers=headers)
+    headers = (("Retry-After", "1"),) if reason else ()
+    return Response(503 if reason else 200, msgspec.json.encode(answer), headers=headers)
 
 
 @routes.get("/health", role=Role.PUBLIC, answers={200: Health, 503: Health})
 async def health(call: Call) -> Response:
-    """Whether the broker reaches its database."""
-    connected = await call.broker.probe.connected()
-    return _health(call, connected, connected)
+    """Whether the broker reaches its database and can write to it."""
+    return await _health(call, ready=True)
 
 
 @routes.get("/health/live", role=Role.PUBLIC, answers={200: Liveness})
@@ -78,9 +86,8 @@ async def health_live(call: Call) -> Response:
 
 @routes.get("/health/ready", role=Role.PUBLIC, answers={200: Health, 503: Health})
 async def health_ready(call: Call) -> Response:
-    """Whether to send requests here: not while it starts, stops, or has no database."""
-    connected = await call.broker.probe.connected()
-    return _health(call, connected, connected and call.broker.ready)
+    """Whether to send requests here: not while it starts, stops, or has no database to write to."""
+    return await _health(call, ready=call.broker.ready)
 
 
 # Metrics
@@ -256,7 +263,12 @@ async def worker_metrics(call: Call) -> Response:
 
 
 @routes.get(
-    "/api/v1/analytics/queue-lag", costly=True, role=Role.READ_ONLY, query=QueueQuery, answers={200: QueueLag}
+    "/api/v1/analytics/queue-lag",
+    scope=QUEUE_IN_QUERY,
+    costly=True,
+    role=Role.READ_ONLY,
+    query=QueueQuery,
+    answers={200: QueueLag},
 )
 async def queue_lag(call: Call) -> Response:
     """How far each group is behind, in messages and seconds."""
@@ -267,6 +279,8 @@ async def queue_lag(call: Call) -> Response:
 
 @routes.get(
     "/api/v1/analytics/queue-ops",
+    expensive=True,
+    scope=QUEUE_IN_QUERY,
     role=Role.READ_ONLY,
     query=OpsQuery,
     answers={200: QueueOps, 400: ErrorBody},
@@ -301,6 +315,7 @@ async def _span(call: Call, query: OpsQuery) -> tuple[datetime, datetime]:
 
 @routes.get(
     "/api/v1/analytics/retention",
+    scope=QUEUE_IN_QUERY,
     costly=True,
     role=Role.READ_ONLY,
     query=QueueQuery,
@@ -341,7 +356,7 @@ def _document(version: str) -> bytes:
     return msgspec.json.encode(openapi.document(ROUTES, version))
 
 
-@routes.get("/openapi.json", role=Role.READ_ONLY, answers={200: dict[str, Any]})
+@routes.get("/openapi.json", scope=ANYTHING, role=Role.READ_ONLY, answers={200: dict[str, Any]})
 async def openapi_json(call: Call) -> Response:
     """This document."""
     return Response(200, _document(call.broker.version))

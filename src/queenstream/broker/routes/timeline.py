@@ -12,6 +12,7 @@ from queenstream.broker.routes.resources import pick
 from queenstream.broker.routes.search import MOST_BYTES
 from queenstream.broker.routes.stream_resources import find_stream, shown_window, span_of
 from queenstream.broker.routing import Call, Response, Role, Routes, reply
+from queenstream.broker.scope import STREAM_IN_PATH
 from queenstream.broker.streams.definition import Stream
 from queenstream.broker.streams.explaining import explain, moment
 from queenstream.broker.wire import ErrorBody
@@ -32,6 +33,8 @@ routes = Routes("streams")
 
 @routes.get(
     "/api/v1/resources/streams/{stream}/timeline",
+    expensive=True,
+    scope=STREAM_IN_PATH,
     role=Role.READ_ONLY,
     query=TimelineQuery,
     answers={200: Timeline, 400: ErrorBody, 404: ErrorBody},
@@ -73,6 +76,8 @@ async def _keys(call: Call, stream: Stream) -> tuple[list[str], str | None]:
 
 @routes.get(
     "/api/v1/resources/streams/{stream}/windows/{window}",
+    expensive=True,
+    scope=STREAM_IN_PATH,
     role=Role.READ_ONLY,
     query=WindowQuery,
     answers={200: WindowDetail, 400: ErrorBody, 404: ErrorBody},

@@ -7,14 +7,14 @@ of its payload.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from queenstream import windows
+from queenstream import paths, windows
 from queenstream.broker.streams.definition import Stream
 from queenstream.windows import Count, Late, Session, Span
 
@@ -114,26 +114,26 @@ _EARLIEST = windows.to_us(datetime(1000, 1, 1, tzinfo=UTC))
 _LATEST = windows.to_us(datetime(9000, 1, 1, tzinfo=UTC))
 
 
-def event_time(payload: bytes, path: str) -> int:
-    """The time at a path of a payload: an ISO 8601 text, or milliseconds since 1970.
+def event_time(path: str) -> Callable[[bytes], int]:
+    """A function that reads the time at a path of a payload: an ISO 8601 text, or milliseconds since 1970.
 
-    >>> event_time(b'{"at": "2026-01-31T12:00:00Z"}', "data.at")
+    >>> event_time("data.at")(b'{"at": "2026-01-31T12:00:00Z"}')
     1769860800000000
-    >>> event_time(b'{"at": 1769860800000}', "payload.at")
+    >>> event_time("payload.readings.0.`t.ms`")(b'{"readings": [{"t.ms": 1769860800000}]}')
     1769860800000000
     """
-    steps = path.split(".")
-    if len(steps) > 1 and steps[0] in ("data", "payload"):
-        steps = steps[1:]
-    try:
-        value = _decode(payload)
-    except msgspec.DecodeError:
-        raise BadTime("the payload is not JSON") from None
-    for step in steps:
-        if not isinstance(value, dict) or step not in value:
+    value_of = paths.getter(paths.strip(path))
+
+    def read(payload: bytes) -> int:
+        try:
+            value = value_of(_decode(payload))
+        except (msgspec.DecodeError, RecursionError):
+            raise BadTime("the payload is not JSON") from None
+        if value is None:
             raise BadTime(f"there is no {path} in the payload")
-        value = value[step]
-    return _time_of(value, path)
+        return _time_of(value, path)
+
+    return read
 
 
 def _time_of(value: Any, path: str) -> int:
@@ -238,14 +238,14 @@ def _in_order(read: Iterable[Fresh]) -> Iterator[tuple[Fresh, int]]:
 
 def _timed(stream: Stream, read: Iterable[Fresh], batch: Batch) -> Iterator[tuple[Fresh, int, int]]:
     """Every message with its time, in order of arrival; those without one go to the late output."""
-    path = stream.event_time_path
+    time_of = None if stream.event_time_path is None else event_time(stream.event_time_path)
     for fresh, at in _in_order(read):
-        if path is None:
+        if time_of is None:
             yield fresh, at, fresh.created[at]
             continue
         assert fresh.payloads is not None
         try:
-            time = event_time(fresh.payloads[at], path)
+            time = time_of(fresh.payloads[at])
         except BadTime as error:
             batch.late.append(
                 LateMessage(fresh.key, fresh.partition_id, fresh.ids[at], None, None, None, str(error))

@@ -5,9 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from queenstream import paths
+from queenstream.broker import sql
+from queenstream.broker.directory import too_many_groups
 from queenstream.broker.streams.definition import OWN, definition_of
 from queenstream.broker.wire_streams import DefineBody
-from queenstream.errors import Conflict, InvalidRequest
+from queenstream.errors import ConfigError, Conflict, InvalidRequest
 from queenstream.windows import Sliding
 
 if TYPE_CHECKING:
@@ -75,6 +78,11 @@ def checked(body: DefineBody, since: datetime | None) -> dict[str, Any]:
         )
     if body.idle_timeout_ms is not None and body.event_time_path is None:
         raise InvalidRequest("idle_timeout_ms is for event time; name event_time_path, or leave it out")
+    if body.event_time_path is not None:
+        try:
+            paths.segments(body.event_time_path)
+        except ConfigError as error:
+            raise InvalidRequest(f"event_time_path: {error}") from None
     if body.emit_empty and body.window_type not in ("tumbling", "sliding"):
         raise InvalidRequest("emit_empty is for tumbling and sliding windows; leave it out")
     return {
@@ -115,13 +123,13 @@ async def define(broker: Broker, body: DefineBody, since: datetime | None) -> in
                 "send reset: true to start over, or define a stream of another name"
             )
         if row is not None and (changed or body.reset):
-            await connection.execute("select queen.delete_stream($1)", body.name)
+            await connection.execute(sql.bind("select queen.delete_stream($1)"), body.name)
             row = None
         stream_id: int = await _create(connection, body.name, columns) if row is None else row["id"]
         if row is not None:
             await connection.execute("select pg_advisory_xact_lock(72006, $1)", stream_id)
             await _update(connection, stream_id, columns)
-        await _link(connection, stream_id, set(sources.values()))
+        await _link(broker, connection, stream_id, sources)
         return stream_id
 
     return await broker.database.transaction(work)
@@ -136,8 +144,8 @@ async def _has_progress(connection: Any, stream_id: int) -> bool:
 
 async def _create(connection: Any, name: str, columns: dict[str, Any]) -> int:
     queue_id = await connection.fetchval(
-        "insert into queen.queues (name, ttl_seconds, retry_delay_ms, dead_letter_queue, lease_time_seconds, "
-        "retry_limit, lanes) values ($1, 0, 0, true, $2, $3, $4) returning id",
+        "insert into queen.queues (name, retry_delay_ms, dead_letter_queue, lease_time_seconds, retry_limit, "
+        "lanes) values ($1, 0, true, $2, $3, $4) returning id",
         OWN + name,
         _whole_seconds(columns["lease_seconds"]),
         columns["retry_limit"],
@@ -171,14 +179,20 @@ async def _update(connection: Any, stream_id: int, columns: dict[str, Any]) -> N
     )
 
 
-async def _link(connection: Any, stream_id: int, wanted: set[int]) -> None:
+async def _link(broker: Broker, connection: Any, stream_id: int, sources: dict[str, int]) -> None:
+    """Make the stream a group of each of its sources, and of no other queue."""
+    wanted = {queue_id: name for name, queue_id in sources.items()}
     rows = await connection.fetch("select queue_id from queen.stream_sources where stream_id = $1", stream_id)
     known = {row["queue_id"] for row in rows}
-    for queue_id in sorted(known - wanted):
-        await connection.execute("select queen.drop_source($1, $2)", stream_id, queue_id)
-    for queue_id in sorted(wanted - known):
+    for queue_id in sorted(known - wanted.keys()):
+        await connection.execute(sql.bind("select queen.drop_source($1, $2)"), stream_id, queue_id)
+    for queue_id in sorted(wanted.keys() - known):
+        most = broker.settings.max_groups
+        [row] = await connection.fetch(sql.QUERIES["group_exists"], most, queue_id, f"{OWN}{stream_id}")
+        if row["n"] >= most:
+            raise too_many_groups(wanted[queue_id], most)
         group = await connection.fetchval(
-            "select queen.ensure_group($1, $2, 'all', null, null, null, $3)",
+            sql.bind("select queen.ensure_group($1, $2, 'all', null, null, null, $3)"),
             queue_id,
             f"{OWN}{stream_id}",
             stream_id,

@@ -102,8 +102,8 @@ class Streams:
 
 async def read_streams(broker: Broker, name: str | None = None) -> dict[str, Stream]:
     """Streams with their sources, from the database."""
-    streams = {row["id"]: from_row(row) for row in await broker.database.admin("stream_rows", name)}
-    for row in await broker.database.admin("stream_source_rows", None):
+    streams = {row["id"]: from_row(row) for row in await broker.database.upkeep("stream_rows", name)}
+    for row in await broker.database.upkeep("stream_source_rows", None):
         stream = streams.get(row["stream_id"])
         if stream is not None:
             stream.sources.append(Source(*tuple(row)[1:]))
@@ -118,7 +118,7 @@ class Runner:
         self._work = Work(broker, stream)
         self._wanted = asyncio.Event()
         self._wanted.set()
-        self._task = asyncio.create_task(self._run(), name=f"stream {stream.name}")
+        self._task = broker.supervisor.start("streams", self._run)
 
     @property
     def stream(self) -> Stream:
@@ -136,9 +136,7 @@ class Runner:
         return self._work.due is not None and self._work.now() >= self._work.due
 
     async def stop(self) -> None:
-        while not self._task.done():  # Python 3.11 may lose a cancellation: until it is heard
-            self._task.cancel()
-            await asyncio.wait([self._task], timeout=0.5)
+        await self._task.stop()
 
     async def _run(self) -> None:
         while True:

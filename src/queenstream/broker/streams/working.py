@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -9,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Raw
 
 from queenstream import windows
+from queenstream.broker.encryption import message_identity
 from queenstream.broker.sql import QUERIES
 from queenstream.broker.streams.assigning import Batch, Filling, Fresh, OpenSession, assign
 from queenstream.broker.streams.definition import GLOBAL, Source, Stream, from_row
 from queenstream.broker.wire import PushItem, PushResult
-from queenstream.errors import Unavailable
+from queenstream.errors import PayloadAltered, Unavailable
 
 if TYPE_CHECKING:
     from queenstream.broker.app import Broker
+
+log = logging.getLogger(__name__)
 
 PARTITIONS, MESSAGES = 200, 500  # read in one step: partitions of each source, messages of each
 CLOSE = 1000  # windows closed in one step
@@ -106,11 +110,11 @@ class Work:
         read: list[Fresh] = []
         cut: dict[int, tuple[int, datetime] | None] = {}
         for row in rows:
-            ids, created, payloads = row["ids"] or [], row["created"] or [], row["payloads"]
+            ids, created = row["ids"] or [], row["created"] or []
             key = row["partition_name"] if stream.partitioned else GLOBAL
             fresh = Fresh(row["queue_id"], row["partition_id"], key, row["acked_id"], ids, created)
             if by_event:
-                fresh.payloads = self._plain(payloads or [], row["keys"] or [])
+                fresh.payloads = self._plain(row, {s.queue_id: s.name for s in stream.sources})
             if bound is not None and created and created[-1] > bound:
                 keep = sum(at <= bound for at in created)
                 last = ids[keep - 1] if keep else row["acked_id"]
@@ -120,19 +124,27 @@ class Work:
             read.append(fresh)
         return read, cut
 
-    def _plain(self, payloads: list[bytes], keys: list[str | None]) -> list[bytes]:
+    def _plain(self, row: Any, queues: dict[int, str]) -> list[bytes]:
+        """The payloads of a partition, decrypted. One that was altered has no event time: it is late."""
+        payloads: list[bytes] = list(row["payloads"] or [])
+        if row["transactions"] is None:
+            return payloads
         keyring = self._broker.keyring
-        plain: list[bytes] = []
-        for payload, key in zip(payloads, keys, strict=True):
+        queue, partition = queues[row["queue_id"]], row["partition_name"]
+        for at, (key, transaction) in enumerate(zip(row["keys"], row["transactions"], strict=True)):
             if key is None:
-                plain.append(payload)
-            elif keyring is None:
+                continue
+            if keyring is None:
                 raise Unavailable(
                     "a source is encrypted and this broker has no key; set QUEEN_ENCRYPTION_KEYS"
                 )
-            else:
-                plain.append(keyring.decrypt(key, payload))
-        return plain
+            try:
+                identity = message_identity(queue, partition, transaction)
+                payloads[at] = keyring.decrypt(key, payloads[at], identity)
+            except PayloadAltered as error:
+                log.error("queue %s, partition %s, message %s: %s", queue, partition, transaction, error)
+                payloads[at] = b"null"
+        return payloads
 
     async def _write(self, connection: Any, stream: Stream, read: list[Fresh], *, more: bool) -> None:
         keys = sorted({fresh.key for fresh in read if fresh.ids})
@@ -326,7 +338,7 @@ class Work:
         self.due = (following + stream.grace_us) / 1e6
         if now < following + stream.grace_us:
             return False
-        at = (await database.admin("barrier", [s.queue_id for s in stream.sources], database.now()))[0]["at"]
+        at = (await database.upkeep("barrier", [s.queue_id for s in stream.sources], database.now()))[0]["at"]
         if at is None:  # somebody pushes for very long; look again soon
             self.due = self.now() + RETRY_SECONDS
             return False

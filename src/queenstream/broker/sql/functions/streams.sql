@@ -1,17 +1,6 @@
 -- Streams: reading the sources, closing windows, giving their content. Which message belongs to which window is
 -- decided in broker/streams; locks: (72006, stream id) held by the one broker that assigns.
 
-create or replace function queen.to_us(p_at timestamptz) returns bigint language sql immutable as $$
-    select round(date_part('epoch', p_at) * 1000000)::bigint
-$$;
-
--- The window that a message of a stream's own queue stands for; null for any other payload: PostgreSQL may ask before it
--- has seen whose message it is.
-create or replace function queen.window_of(p_payload bytea) returns bigint language sql immutable parallel safe as $$
-    select case when octet_length(p_payload) <= 18 and encode(p_payload, 'escape') ~ '^[0-9]+$'
-        then encode(p_payload, 'escape')::bigint end
-$$;
-
 -- The time before which everything that was pushed into these queues is committed: nobody pushes while it is taken.
 -- Null: a push has been under way for too long to wait for it.
 create or replace function queen.barrier(p_queues integer[], p_now timestamptz default null) returns timestamptz
@@ -29,7 +18,8 @@ create or replace function queen.stream_read(
     p_stream integer, p_partitions integer, p_messages integer, p_payloads boolean
 ) returns table (
     queue_id integer, partition_id bigint, partition_name text, acked_id bigint,
-    ids bigint[], created bigint[], payloads bytea[], keys text[], last_id bigint, last_seq bigint, more boolean
+    ids bigint[], created bigint[], payloads bytea[], keys text[], transactions text[],
+    last_id bigint, last_seq bigint, more boolean
 ) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -38,7 +28,7 @@ begin
     for s in select * from queen.stream_sources x where x.stream_id = p_stream order by x.queue_id loop
         return query
         select s.queue_id, c.partition_id, (select p.name from queen.partitions p where p.id = c.partition_id),
-            c.acked_id, m.ids, m.created, m.payloads, m.keys, coalesce(m.last_id, c.acked_id),
+            c.acked_id, m.ids, m.created, m.payloads, m.keys, m.transactions, coalesce(m.last_id, c.acked_id),
             coalesce(m.last_seq, c.acked_seq), coalesce(m.read, 0) >= p_messages
         from (
             select x.partition_id, x.acked_id, x.acked_seq from queen.cursors x
@@ -50,6 +40,8 @@ begin
                 array_agg(queen.to_us(x.created_at)) filter (where x.group_id is null) as created,
                 case when p_payloads then array_agg(x.payload) filter (where x.group_id is null) end as payloads,
                 case when p_payloads then array_agg(x.key_id) filter (where x.group_id is null) end as keys,
+                case when p_payloads and count(x.key_id) > 0
+                     then array_agg(x.transaction_id) filter (where x.group_id is null) end as transactions,
                 max(x.id) as last_id, max(x.seq) as last_seq, count(*) as read
             from (
                 select * from queen.messages m
@@ -273,7 +265,7 @@ begin
     select substr(p.name, strpos(p.name, e'\x1f') + 1) into key from queen.partitions p where p.id = c.partition_id;
     partitions := array(
         select p.id from generate_series(0, q.lanes - 1) lane
-        join queen.partitions p on p.queue_id = q.id and p.name = lane || e'\x1f' || siblings.key);
+        join queen.partitions p on p.queue_id = q.id and p.name = lane || e'\x1f' || key);
 end $$;
 
 -- The cursor whose turn it is among the lanes of this one's key, locked; all null if there is none. Then busy says

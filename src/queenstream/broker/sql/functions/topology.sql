@@ -28,14 +28,15 @@ begin
     end if;
     with made as (
         insert into queen.partitions (queue_id, name)
-        select ensure_partitions.queue_id, n from unnest(p_names) n
+        select queue_id, n from unnest(p_names) n
         on conflict on constraint partitions_queue_id_name_key do nothing
         returning id
     )
     insert into queen.cursors (partition_id, group_id, queue_id, acked_id, eager)
     select made.id, g.id, g.queue_id, g.start_id, g.stream_id is not null
     from made
-    join queen.groups g on g.queue_id = ensure_partitions.queue_id and g.active;
+    cross join (select queue_id as id) of_queue
+    join queen.groups g on g.queue_id = of_queue.id and g.active;
     partition_ids := queen.partition_ids(queue_id, p_names);
 end $$;
 

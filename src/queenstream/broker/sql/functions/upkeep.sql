@@ -261,3 +261,124 @@ begin
     end loop;
     return v_done;
 end $$;
+
+-- Drop functions of releases that no broker has used for p_seconds: not ours (p_own), and not those behind the
+-- functions with plain names (p_interface). Not while a broker starts: it may be of such a release.
+create or replace function queen.forget_functions(
+    p_most integer, p_own text, p_interface text[], p_seconds double precision
+) returns integer language plpgsql as $$
+declare
+    v_function regprocedure;
+    v_done integer := 0;
+begin
+    if not pg_try_advisory_xact_lock(72000) then
+        return 0;
+    end if;
+    -- Brokers of before there were sets do not say which functions they use.
+    update queen.function_sets s set used_at = old.seen_at
+    from (select max(b.seen_at) as seen_at from queen.brokers b where b.function_set is null) old
+    where s.name = '' and old.seen_at > s.used_at;
+    for v_function in
+        select p.oid from pg_proc p
+        join queen.function_sets s on s.name = coalesce(substring(p.proname from '_([0-9a-f]{10})$'), '')
+        where p.pronamespace = 'queen'::regnamespace and p.proname <> all (p_interface)
+          and s.name <> p_own and not s.interface and s.used_at < clock_timestamp() - make_interval(secs => p_seconds)
+        limit p_most
+    loop
+        execute format('drop function %s', v_function);
+        v_done := v_done + 1;
+    end loop;
+    delete from queen.function_sets s
+    where v_done < p_most and s.name not in ('', p_own) and not s.interface
+      and s.used_at < clock_timestamp() - make_interval(secs => p_seconds);
+    return v_done;
+end $$;
+
+-- Look at p_most partitions, from after p_after on, and delete those that have been empty for p_seconds: no messages,
+-- dead letters, traces, leases or tries, and nobody has acknowledged anything in that time. What is deleted comes into
+-- being again with the next push, and every group gets what is pushed then. Not for streams, nor for what they read.
+-- last: where to go on; null: from the start.
+create or replace function queen.forget_partitions(
+    p_after bigint, p_most integer, p_seconds double precision, p_now timestamptz default null,
+    out last bigint, out looked integer, out deleted integer, out queues text[]
+) language plpgsql set enable_seqscan = off as $$
+declare
+    v_before timestamptz := coalesce(p_now, clock_timestamp()) - make_interval(secs => p_seconds);
+    v_ids bigint[];
+    v_queue integer;
+    v_name text;
+    v_gone bigint[];
+begin
+    deleted := 0;
+    queues := '{}';
+    v_ids := array(select p.id from queen.partitions p where p.id > p_after order by p.id limit p_most);
+    looked := cardinality(v_ids);
+    last := case when looked = p_most then v_ids[looked] end;
+    for v_queue, v_name in
+        select q.id, q.name from queen.queues q
+        where q.id in (select p.queue_id from queen.partitions p where p.id = any (queen.empty_of(v_ids, v_before)))
+          and q.stream_id is null
+          and not exists (select from queen.stream_sources s where s.queue_id = q.id)
+    loop
+        -- Alone: no push, and no group comes into being. What cannot be had now is had next time.
+        continue when not pg_try_advisory_xact_lock(72001, v_queue);
+        -- Another statement, so that it sees what was committed before the lock was had.
+        v_gone := array(
+            select p.id from queen.partitions p
+            where p.queue_id = v_queue and p.id = any (queen.empty_of(v_ids, v_before)));
+        continue when cardinality(v_gone) = 0;
+        delete from queen.cursors c where c.partition_id = any (v_gone);
+        delete from queen.partitions p where p.id = any (v_gone);
+        update queen.queues q set version = q.version + 1, pusher = null where q.id = v_queue;
+        deleted := deleted + cardinality(v_gone);
+        queues := queues || v_name;
+    end loop;
+end $$;
+
+-- Those of these partitions that have been empty since a time. 'Default' stays: configure promises its id.
+create or replace function queen.empty_of(p_ids bigint[], p_before timestamptz) returns bigint[]
+language sql stable set enable_seqscan = off as $$
+    select array(
+        select p.id from queen.partitions p
+        where p.id = any (p_ids) and p.created_at < p_before and p.name <> 'Default'
+          and not exists (select from queen.messages m where m.partition_id = p.id)
+          and not exists (select from queen.dead_letters d where d.partition_id = p.id)
+          and not exists (select from queen.traces t where t.partition_id = p.id)
+          and not exists (select from queen.deliveries d where d.partition_id = p.id)
+          and not exists (select from queen.window_parts w where w.partition_id = p.id)
+          and not exists (
+              select from queen.cursors c
+              where c.partition_id = p.id and (c.lease_id is not null or c.acked_at >= p_before or c.eager)))
+$$;
+
+-- Forget the progress of groups that have taken none of their messages for p_seconds, at most p_most: something was
+-- ready for them all that time. Their subscription stays: who comes back gets all that is stored since then again.
+create or replace function queen.forget_groups(
+    p_most integer, p_seconds double precision, p_now timestamptz default null
+) returns table (queue_name text, group_name text) language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_before timestamptz := coalesce(p_now, clock_timestamp()) - make_interval(secs => p_seconds);
+    g queen.groups;
+begin
+    for g in
+        select x.* from queen.groups x
+        join queen.queues q on q.id = x.queue_id and q.stream_id is null
+        where x.active and x.stream_id is null and x.created_at < v_before
+          and exists (
+              select from queen.cursors c
+              where c.group_id = x.id and c.ready_at < v_before and c.lease_id is null
+                and exists (
+                    select from queen.messages m
+                    where m.partition_id = c.partition_id and m.id > c.acked_id
+                      and (m.group_id is null or m.group_id = x.id)))
+          and not exists (
+              select from queen.cursors c
+              where c.group_id = x.id and (greatest(c.leased_at, c.acked_at) >= v_before
+                  or (c.lease_id is not null and c.ready_at >= v_before)))
+        limit p_most
+    loop
+        return query
+            select d.queue_name, g.name from queen.delete_group(g.name, g.queue_id, false) d;
+    end loop;
+end $$;

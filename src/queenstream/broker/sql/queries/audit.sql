@@ -18,6 +18,15 @@ order by a.id desc limit $7::integer;
 
 -- name: forget_acts
 -- What is past its time, and what is more than so many.
-delete from queen.audit a
-where a.at < coalesce($3::timestamptz, clock_timestamp()) - make_interval(secs => $1::float8)
-   or a.id <= (select x.id from queen.audit x order by x.id desc offset $2::bigint limit 1);
+with gone as (
+    delete from queen.audit a
+    where a.id = any (array(
+        (select x.id from queen.audit x
+         where x.at < coalesce($2::timestamptz, clock_timestamp()) - make_interval(secs => $3::float8)
+         order by x.at limit $1)
+        union
+        (select x.id from queen.audit x
+         where x.id <= (select y.id from queen.audit y order by y.id desc offset $4::bigint limit 1)
+         order by x.id limit $1)))
+    returning 1)
+select count(*)::integer as done from gone;

@@ -1,6 +1,7 @@
--- name: ping
--- Whether the database answers.
-select 1;
+-- name: can_write
+-- Whether this server takes writes: no standby, and not set to read-only (as managed servers do on a full disk).
+select not pg_is_in_recovery() and current_setting('transaction_read_only') = 'off' as can_write;
+
 
 -- name: queue_by_name
 select id, version, name, namespace, task, lease_time_seconds as lease_time, retry_limit,
@@ -9,6 +10,23 @@ select id, version, name, namespace, task, lease_time_seconds as lease_time, ret
     retention_enabled, retention_seconds, completed_retention_seconds, max_wait_time_seconds,
     encryption_enabled, dead_letter_queue, dlq_after_max_retries
 from queen.queues where name = $1;
+
+-- name: count_queues_upto
+-- Up to $1.
+select count(*)::integer as n from (select from queen.queues where stream_id is null limit $1) counted;
+
+-- name: count_partitions_upto
+-- Up to $1.
+select count(*)::integer as n from (select from queen.partitions where queue_id = $2 limit $1) counted;
+
+-- name: count_first_pops_upto
+-- Up to $1.
+select count(*)::integer as n from (select from queen.first_pops limit $1) counted;
+
+-- name: group_exists
+-- Whether a queue has the group, and how many it has in all, up to $1; a stream that reads it is one.
+select exists (select from queen.groups where queue_id = $2 and name = $3) as known,
+    (select count(*)::integer from (select from queen.groups where queue_id = $2 limit $1) counted) as n;
 
 -- name: ensure_partitions
 select queue_id, made_queue, partition_ids from queen.ensure_partitions($1, $2);
@@ -57,3 +75,17 @@ where p.queue_id = $1 and c.partition_id = p.id and c.lease_id is null and c.rea
 
 -- name: delete_queue
 select queen.delete_queue($1) as existed;
+
+-- name: queue_namespaces
+-- All queues of users, for tokens that are limited to some of them.
+select name, namespace from queen.queues where stream_id is null;
+
+-- name: queues_of_partitions
+-- One row for each partition.
+select q.name from queen.partitions p join queen.queues q on q.id = p.queue_id where p.id = any($1::bigint[]);
+
+-- name: queues_of_lease
+select distinct q.name from queen.cursors c join queen.queues q on q.id = c.queue_id where c.lease_id = $1;
+
+-- name: queue_of_letter
+select q.name from queen.dead_letters d join queen.queues q on q.id = d.queue_id where d.id = $1;

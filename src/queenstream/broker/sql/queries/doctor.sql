@@ -17,7 +17,10 @@ from pg_settings s where s.name = any ($1::text[]);
 select to_regclass('queen.migrations') is not null as found;
 
 -- name: doctor_schema
-select number, functions from queen.migrations order by number desc limit 1;
+select max(number) as number, exists (
+    select from pg_proc where pronamespace = 'queen'::regnamespace and proname = 'push_' || $1) as has_functions,
+    max(coalesce((to_jsonb(m) ->> 'compatible_from')::integer, number)) filter (where number > $2) as needed
+from queen.migrations m;
 
 -- name: doctor_checkpoints
 -- PostgreSQL 17 or newer.

@@ -165,8 +165,9 @@ group by q.name, l.pattern
 order by count(*) desc, max(l.failed_at) desc, q.name, l.pattern limit $6::integer;
 
 -- name: letters_of_message
-select d.id, q.name as queue from queen.dead_letters d
+select d.id, q.name as queue, p.name as partition, d.transaction_id from queen.dead_letters d
 join queen.queues q on q.id = d.queue_id
+join queen.partitions p on p.id = d.partition_id
 where d.partition_id = $1 and d.transaction_id = $2 and ($3::text is null or d.group_name = $3)
 order by d.id;
 
@@ -239,3 +240,15 @@ group by n.name order by last_seen desc, n.name limit $2::bigint offset $3::bigi
 -- name: count_trace_names
 select count(distinct n.name) as total from queen.trace_names n
 where ($1::text is null or strpos(lower(n.name), lower($1)) > 0);
+
+-- name: bury_acknowledged
+-- Put messages that a group has passed among its dead letters.
+insert into queen.dead_letters
+    (queue_id, partition_id, group_id, group_name, message_id, transaction_id, trace_id, producer_sub,
+     key_id, payload, tries, error, cause, created_at, failed_at)
+select g.queue_id, m.partition_id, g.id, g.name, m.id, m.transaction_id, m.trace_id, m.producer_sub,
+    m.key_id, m.payload, 0, $4, 'rejected', m.created_at, coalesce($5::timestamptz, clock_timestamp())
+from queen.messages m
+join queen.partitions p on p.id = m.partition_id
+join queen.groups g on g.queue_id = p.queue_id and g.name = $2 and g.stream_id is null
+where m.partition_id = $1 and m.id = any ($3::bigint[]);

@@ -46,16 +46,33 @@ order by p.name, r.started_at desc limit $3;
 delete from queen.pipelines where name = $1 returning id;
 
 -- name: forget_pipeline_stats
-delete from queen.pipeline_stats
-where time < coalesce($1::timestamptz, clock_timestamp()) - make_interval(secs => $2::float8);
+with gone as (
+    delete from queen.pipeline_stats s
+    using (
+        select p.id, old.time from queen.pipelines p
+        cross join lateral (
+            select x.time from queen.pipeline_stats x
+            where x.pipeline_id = p.id
+              and x.time < coalesce($2::timestamptz, clock_timestamp()) - make_interval(secs => $3::float8)
+            order by x.time limit $1) old
+        limit $1) old
+    where s.pipeline_id = old.id and s.time = old.time
+    returning 1)
+select count(*)::integer as done from gone;
 
 -- name: forget_pipelines
 -- Those of which nobody has told for long.
-delete from queen.pipelines p
-where p.created_at < coalesce($1::timestamptz, clock_timestamp()) - make_interval(secs => $2::float8)
-  and not exists (
-    select from queen.pipeline_runs r where r.pipeline_id = p.id
-      and r.reported_at >= coalesce($1::timestamptz, clock_timestamp()) - make_interval(secs => $2::float8));
+with gone as (
+    delete from queen.pipelines p
+    where p.id = any (array(
+        select x.id from queen.pipelines x
+        where x.created_at < coalesce($2::timestamptz, clock_timestamp()) - make_interval(secs => $3::float8)
+          and not exists (
+            select from queen.pipeline_runs r where r.pipeline_id = x.id
+              and r.reported_at >= coalesce($2::timestamptz, clock_timestamp()) - make_interval(secs => $3::float8))
+        limit $1))
+    returning 1)
+select count(*)::integer as done from gone;
 
 -- name: look_inside
 -- Note that somebody looks, and give what was told last. No row: there is no such pipeline.

@@ -4,7 +4,7 @@ with chosen as (
     select q.* from queen.queues q
     where ($1::text is null or q.namespace = $1) and ($2::text is null or q.task = $2)
       and ($3::text is null or strpos(lower(q.name), lower($3)) > 0)
-      and ($7::text is null or q.name = $7) and q.stream_id is null
+      and ($7::text[] is null or q.name = any($7)) and q.stream_id is null
     order by q.name limit $4::integer offset $5::bigint
 ), moment as (
     select coalesce($6::timestamptz, clock_timestamp()) as now
@@ -33,7 +33,8 @@ order by q.name;
 -- name: count_queues
 select count(*) as matches from queen.queues q
 where ($1::text is null or q.namespace = $1) and ($2::text is null or q.task = $2)
-  and ($3::text is null or strpos(lower(q.name), lower($3)) > 0) and q.stream_id is null;
+  and ($3::text is null or strpos(lower(q.name), lower($3)) > 0)
+  and ($4::text[] is null or q.name = any($4)) and q.stream_id is null;
 
 -- name: list_namespaces
 with moment as (

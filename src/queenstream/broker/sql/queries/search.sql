@@ -26,8 +26,10 @@ with span as materialized (
     select page.*, sum(page.size) over (order by page.id desc) as bytes, row_number() over (order by page.id desc) as n
     from page
 )
-select f.partition_id, f.id, m.key_id, m.payload
+select f.partition_id, f.id, m.key_id, m.payload, m.transaction_id, p.name as partition, q.name as queue
 from fitting f join queen.messages m on m.partition_id = f.partition_id and m.id = f.id
+join queen.partitions p on p.id = f.partition_id
+join queen.queues q on q.id = p.queue_id
 where f.n = 1 or f.bytes <= $8::bigint
 order by f.id desc;
 

@@ -17,7 +17,7 @@ select queen.delete_stream($1) as existed;
 select queen.stream_seek($1, $2, $3, $4) as moved;
 
 -- name: forget_windows
-select queen.forget_windows($1, $2) as forgotten;
+select queen.forget_windows($1, $2) as done;
 
 -- name: stream_counts
 -- How many windows each stream has. messages: those in its windows, once for each window that holds it.

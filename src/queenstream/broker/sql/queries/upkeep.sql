@@ -16,26 +16,103 @@ select outcome, live, pages_before, pages_after, seconds from queen.compact($1);
 
 -- name: forget_dead_letters
 -- Dead letters past their time go, unless the queue keeps them for good.
-delete from queen.dead_letters d using queen.queues q
-where q.id = d.queue_id and d.failed_at < coalesce($2::timestamptz, clock_timestamp()) - make_interval(secs => $1)
-  and not q.dead_letter_queue and not (q.dlq_after_max_retries and d.cause = 'exhausted');
+with gone as (
+    delete from queen.dead_letters d
+    where d.id = any (array(
+        select old.id from queen.queues q
+        cross join lateral (
+            select x.id from queen.dead_letters x
+            where x.queue_id = q.id and not (q.dlq_after_max_retries and x.cause = 'exhausted')
+              and x.failed_at < coalesce($2::timestamptz, clock_timestamp()) - make_interval(secs => $3::float8)
+            order by x.failed_at desc limit $1) old
+        where not q.dead_letter_queue limit $1))
+    returning 1)
+select count(*)::integer as done from gone;
 
 -- name: forget_traces
-delete from queen.traces where created_at < coalesce($2::timestamptz, clock_timestamp()) - make_interval(secs => $1);
+with gone as (
+    delete from queen.traces t
+    where t.id = any (array(
+        select x.id from queen.traces x
+        where x.created_at < coalesce($2::timestamptz, clock_timestamp()) - make_interval(secs => $3::float8)
+        order by x.created_at limit $1))
+    returning 1)
+select count(*)::integer as done from gone;
 
 -- name: forget_stats
-delete from queen.queue_stats where minute < clock_timestamp() - interval '30 days';
+with gone as (
+    delete from queen.queue_stats s
+    where s.ctid = any (array(
+        select x.ctid from queen.queue_stats x
+        where x.minute < clock_timestamp() - interval '30 days'
+        order by x.minute limit $1))
+    returning 1)
+select count(*)::integer as done from gone;
 
 -- name: forget_first_pops
-delete from queen.first_pops where created_at < clock_timestamp() - interval '1 day';
+with gone as (
+    delete from queen.first_pops f
+    where f.ctid = any (array(
+        select x.ctid from queen.first_pops x
+        where x.created_at < clock_timestamp() - interval '1 day' limit $1))
+    returning 1)
+select count(*)::integer as done from gone;
 
 -- name: forget_brokers
-delete from queen.brokers where seen_at < clock_timestamp() - interval '1 minute';
+with gone as (
+    delete from queen.brokers b
+    where b.id = any (array(
+        select x.id from queen.brokers x
+        where x.seen_at < clock_timestamp() - interval '1 minute' limit $1))
+    returning 1)
+select count(*)::integer as done from gone;
+
+-- name: forget_partitions
+select last, looked, deleted, queues from queen.forget_partitions($1, $2, $3, $4);
+
+-- name: forget_groups
+select queue_name, group_name from queen.forget_groups($1, $2, $3);
+
+-- name: forget_staged
+-- What Spark's tasks staged for sinks for which nothing has been staged for long: no batch of theirs is under way.
+with gone as (
+    delete from queen.staged s
+    where s.ctid = any (array(
+        select x.ctid from queen.staged x
+        where x.sink in (
+            select y.sink from queen.staged y group by y.sink
+            having max(y.staged_at)
+                < coalesce($2::timestamptz, clock_timestamp()) - make_interval(secs => $3::float8))
+        limit $1))
+    returning 1)
+select count(*)::integer as done from gone;
+
+-- name: forget_sinks
+-- The memory of which batches are stored, of sinks that have stored none for long.
+with gone as (
+    delete from queen.sink_batches b
+    where b.ctid = any (array(
+        select x.ctid from queen.sink_batches x
+        where x.sink in (
+            select y.sink from queen.sink_batches y group by y.sink
+            having max(y.committed_at)
+                < coalesce($2::timestamptz, clock_timestamp()) - make_interval(secs => $3::float8))
+        limit $1))
+    returning 1)
+select count(*)::integer as done from gone;
 
 -- name: heartbeat
-insert into queen.brokers (id, address, hostname, pid, version, started_at, seen_at, stats)
-values ($1, $2, $3, $4, $5, clock_timestamp(), clock_timestamp(), $6::text::jsonb)
-on conflict (id) do update set seen_at = clock_timestamp(), stats = excluded.stats;
+-- Whether the functions of this broker are there, in $7: nobody deletes them while they are used.
+with used as (
+    update queen.function_sets set used_at = clock_timestamp() where name = $7 returning 1
+), seen as (
+    insert into queen.brokers (id, address, hostname, pid, version, started_at, seen_at, stats, function_set)
+    values ($1, $2, $3, $4, $5, clock_timestamp(), clock_timestamp(), $6::text::jsonb, $7)
+    on conflict (id) do update set seen_at = clock_timestamp(), stats = excluded.stats)
+select exists (select from used) as has_functions;
+
+-- name: forget_functions
+select queen.forget_functions($1, $2, $3, $4) as done;
 
 -- name: goodbye
 delete from queen.brokers where id = $1;

@@ -1,5 +1,8 @@
 -- What Spark's data source asks (queenstream/spark/datasource): how far a queue can be read, where to cut it, and how a
 -- batch is stored exactly once.
+--
+-- Functions in this folder keep their names, arguments and results from release to release: programs of another release
+-- call them. One that must change gets another name, and the old one stays for a release.
 
 -- An id up to which every message of the queue is committed and seen by who looks from now on; null if a push that may
 -- hold a lower id stayed open for p_seconds. A push has the queue's lock before it draws its ids and holds it to the
@@ -209,9 +212,8 @@ begin
         end loop;
     end if;
 
-    -- Attempts that lost, batches that were given up, and what nobody came back for.
+    -- Attempts that lost and batches that were given up. What nobody came back for is the brokers' upkeep's.
     delete from queen.staged x where x.sink = p_sink and x.batch_id <= p_batch;
-    delete from queen.staged x where x.staged_at < clock_timestamp() - interval '1 day';
     delete from queen.sink_batches x where x.sink = p_sink and x.batch_id <= p_batch - v_kept;
     if stored + duplicates > 0 then
         insert into queen.queue_stats as x (queue_id, minute, pushed, duplicates)
