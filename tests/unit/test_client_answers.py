@@ -95,3 +95,7 @@ def test_a_page_knows_whether_there_is_more(items: int, offset: int, total: int 
     page = Page(range(items), limit=2, offset=offset, total=total)
     assert page == list(range(items))
     assert page.more is more
+
+
+def test_the_options_of_a_queue_have_the_defaults_of_the_broker() -> None:
+    assert msgspec.to_builtins(answers.QueueOptions()) == msgspec.to_builtins(wire.Options())

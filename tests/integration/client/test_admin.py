@@ -571,7 +571,7 @@ async def test_lag_operations_and_retention(admin: AsyncAdmin, http: httpx.Async
     ops = await admin.queue_ops("hour", from_=clock() - timedelta(hours=2), to=clock(), queue="orders")
     assert (ops.interval, ops.queue, sum(bucket.pushed for bucket in ops.series)) == ("hour", "orders", 10)
     [kept] = await admin.retention("orders")
-    assert (kept.queue, kept.ttl, kept.retention_enabled, kept.expired_last_24h) == ("orders", 3600, False, 0)
+    assert (kept.queue, kept.ttl, kept.retention_enabled, kept.expired_last_24h) == ("orders", 0, False, 0)
     assert kept.oldest_message_at is not None
     assert {queue.queue for queue in await admin.retention()} == {"bills", "orders"}
 

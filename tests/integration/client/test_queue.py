@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -40,13 +41,32 @@ async def data(queen: AsyncQueen, queue: str, batch: int = 100, **more: str) -> 
 async def test_create(queen: AsyncQueen) -> None:
     made = await queen.queue("q").namespace("shop").task("mail").config(lease_time=7, retry_limit=0).create()
     assert (made["configured"], made["queue"], made["namespace"], made["task"]) == (True, "q", "shop", "mail")
-    assert (made["options"]["leaseTime"], made["options"]["retryLimit"], made["options"]["ttl"]) == (
-        7,
-        0,
-        3600,
-    )
-    again = await queen.queue("q").config(ttl=0).create()
-    assert (again["options"]["leaseTime"], again["options"]["ttl"]) == (300, 0)
+    assert (made["options"]["leaseTime"], made["options"]["retryLimit"], made["options"]["ttl"]) == (7, 0, 0)
+    again = await queen.queue("q").config(ttl=60).create()
+    assert (again["options"]["leaseTime"], again["options"]["ttl"]) == (300, 60)
+
+
+async def test_seek(queen: AsyncQueen, in_thread: InThread) -> None:
+    orders = queen.queue("orders").group("billing").batch(9).partitions(9).auto_ack()
+    for partition in ("ann", "bob"):
+        await queen.queue("orders").partition(partition).push(partition)
+    assert sorted(message.data for message in await orders.pop()) == ["ann", "bob"]
+    assert (await orders.seek("beginning")).partitions_updated == 2
+    assert sorted(message.data for message in await orders.pop()) == ["ann", "bob"]
+    await orders.partition("ann").seek(datetime(2026, 1, 1, tzinfo=UTC))
+    assert [message.data for message in await orders.pop()] == ["ann"]
+
+    def work(queen: Queen) -> None:
+        same = queen.queue("orders").group("billing").batch(9)
+        same.seek("beginning")
+        same.seek("end")
+        assert same.pop() == []
+        queen.queue("orders").seek("end")  # of those that name no group
+        assert queen.queue("orders").pop() == []
+        with pytest.raises(ConfigError, match="this needs a queue"):
+            queen.queue().namespace("shop").seek("end")
+
+    await in_thread(work)
 
 
 async def test_delete(queen: AsyncQueen) -> None:
@@ -369,7 +389,7 @@ async def test_tokens(start_broker: StartBroker) -> None:
             await nobody.queue("q").push(1)
     async with AsyncQueen(broker.address, token=token("read-only")) as reader:
         assert await reader.admin.queues() == []
-        with pytest.raises(Forbidden, match="use a token with a higher role"):
+        with pytest.raises(Forbidden, match="ask for a token with that role"):
             await reader.queue("q").push(1)
     async with AsyncQueen(broker.address, token=token("read-write", sub="ann")) as writer:
         await writer.queue("q").push(1)

@@ -265,9 +265,32 @@ async def test_seek(pairs: AsyncQueen) -> None:
     await pairs.stream("s").seek("g", "2020-01-01T00:00:00Z")
     await consumer.process(lambda w: seen.extend(data(w)), limit=4)
     assert sorted(seen) == sorted([*range(6), 10, 11] * 2)
+    await consumer.seek("beginning")
+    again = await consumer.poll("5s")
+    assert again is not None
+    assert data(again) in ([0, 1], [10, 11])
+    await consumer.seek("now")
+    with pytest.raises(LeaseLost):
+        await again.ack()
+    assert await consumer.poll("200ms") is None
+    await consumer.seek(again.start)
+    assert await consumer.poll("5s") is not None
+    with pytest.raises(NotFound):
+        await pairs.consumer("none", "g").seek("now")
     late: list[Any] = []
     await pairs.consumer("s", "late", subscription_from="now").process(late.append, idle_timeout="200ms")
     assert late == []
+
+
+async def test_seek_of_the_synchronous_consumer(pairs: AsyncQueen, in_thread: InThread) -> None:
+    def work(queen: Queen) -> None:
+        consumer = queen.consumer("s", "g")
+        consumer.seek("now")
+        assert consumer.poll("200ms") is None
+        consumer.seek("beginning")
+        assert consumer.poll("5s") is not None
+
+    await in_thread(work)
 
 
 # Types

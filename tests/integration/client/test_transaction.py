@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from queenstream import AsyncQueen, Queen
+from queenstream import AsyncQueen, AsyncWindow, Queen
 from queenstream.errors import ConfigError, PayloadInvalid, TransactionFailed
 from tests.conftest import Clock
 from tests.integration.client.conftest import InThread
@@ -71,6 +71,57 @@ async def test_a_repeat_stores_nothing_twice(queen: AsyncQueen) -> None:
     assert await data(queen, "out") == [("Default", 1), ("Default", 2)]
 
 
+async def pairs(queen: AsyncQueen) -> None:
+    """A stream ``s`` of two windows, of two numbers each."""
+    await queen.queue("in").create()
+    await queen.stream("s").sources(["in"]).count(2).lease_timeout("60s").define()
+    await queen.queue("in").push([1, 2, 3, 4])
+
+
+async def test_a_window_and_a_push_together(queen: AsyncQueen) -> None:
+    await pairs(queen)
+
+    async def add_up(window: AsyncWindow[Any]) -> None:
+        total = sum(message.data for message in window.messages)
+        await queen.transaction().ack(window).queue("out").push({"total": total}).commit()
+        assert window.settled
+
+    result = await queen.consumer("s", "g").process(add_up, limit=2)
+    assert (result.handled, result.failed, result.lost) == (2, 0, 0)
+    assert await data(queen, "out") == [("Default", {"total": 3}), ("Default", {"total": 7})]
+    [group] = (await queen.admin.stream("s")).groups
+    assert (group.done, group.leased, group.lag) == (2, 0, 0)
+
+
+async def test_a_window_that_is_lost_takes_nothing_with_it(queen: AsyncQueen, clock: Clock) -> None:
+    await pairs(queen)
+    window = await queen.consumer("s", "g").poll("5s")
+    assert window is not None
+    clock.turn(61)
+    again = await queen.consumer("s", "g").poll("5s")
+    assert again is not None
+    transaction = queen.transaction().queue("out").push("late")
+    with pytest.raises(TransactionFailed, match="lease has ended"):
+        await transaction.ack(window).commit()
+    assert not window.settled
+    assert await data(queen, "out") == []
+    assert (await transaction.ack([again]).commit()).success
+
+
+async def test_a_window_can_fail_in_a_transaction(queen: AsyncQueen) -> None:
+    await pairs(queen)
+    window = await queen.consumer("s", "g").poll("5s")
+    assert window is not None
+    with pytest.raises(ConfigError, match="a window cannot be 'retry'"):
+        queen.transaction().ack(window, "retry")
+    transaction = queen.transaction().ack(window, "failed", "not yet").queue("log").push("failed")
+    await transaction.commit()
+    again = await queen.consumer("s", "g").poll("5s")
+    assert again is not None
+    assert (again.id, again.attempt) == (window.id, 2)
+    assert await data(queen, "log") == [("Default", "failed")]
+
+
 async def test_every_word_makes_a_new_one(queen: AsyncQueen) -> None:
     base = queen.transaction().queue("out").push("both")
     first, second = base.queue("out").push("first"), base.queue("out").push("second")
@@ -120,6 +171,12 @@ async def test_the_synchronous_client_is_the_same(in_thread: InThread, queen: As
         assert message.settled
         with pytest.raises(TransactionFailed):
             queen.transaction().ack(message, "failed").queue("out").push(2).commit()
+        window = queen.consumer("s", "g").poll("5s")
+        assert window is not None
+        assert queen.transaction().ack(window).queue("windows").push(window.key).commit().success
+        assert window.settled
 
+    await queen.stream("s").sources(["in"]).count(1).define()
     await in_thread(work)
     assert await data(queen, "out") == [("p", {"text": "hola"})]
+    assert await data(queen, "windows") == [("Default", "__GLOBAL__")]

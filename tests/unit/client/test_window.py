@@ -144,3 +144,18 @@ def test_payload_is_another_word_for_data() -> None:
 def test_a_path_that_is_none(some: BaseWindow[Any]) -> None:
     with pytest.raises(ConfigError):
         some.group_by("data..user")
+
+
+def test_percentiles_are_asked_for_as_in_pipelines() -> None:
+    found = window(*({"ms": n, "steps": [{"ms": n * 10}]} for n in range(1, 101)), {"ms": "slow"}, {})
+    assert found.aggregate(count=True, percentile={"data.ms": [0.5, 0.95, 1], "steps.0.ms": 0}) == {
+        "count": 102,
+        "percentile": {"data.ms": {0.5: 50.5, 0.95: pytest.approx(95.05), 1: 100}, "steps.0.ms": {0: 10}},
+    }
+    assert window().aggregate(percentile={"ms": 0.5}) == {"percentile": {"ms": {0.5: None}}}
+    assert "percentile" not in found.aggregate(count=True, percentile={})
+
+
+def test_a_percentile_in_per_cent_says_what_to_write() -> None:
+    with pytest.raises(ConfigError, match=r"50 is not between 0 and 1; for the 95th write 0\.95"):
+        window({"ms": 1}).aggregate(percentile={"data.ms": [50]})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Literal
 
 from queenstream import durations
 from queenstream.client._async._calls import Calls
@@ -15,10 +14,9 @@ from queenstream.client._base.answers import (
     Sought,
     SubscriptionUpdated,
 )
-from queenstream.client._base.requests import moment, path_of
+from queenstream.client._base.requests import BEGINNING, Place, moment, path_of
 
 _GROUPS = ("api", "v1", "consumer-groups")
-_BEGINNING = "1970-01-01T00:00:00Z"
 
 
 class AsyncGroupAdmin:
@@ -85,7 +83,7 @@ class AsyncGroupAdmin:
         self,
         group: str,
         queue: str,
-        to: datetime | str | Literal["beginning", "end", "now"] | None = None,
+        to: Place | None = None,
         *,
         partition: str | None = None,
         message_id: str | None = None,
@@ -101,15 +99,28 @@ class AsyncGroupAdmin:
         >>> sought.affected  # doctest: +SKIP
         4200
         """
-        within = () if partition is None else ("partitions", partition)
-        path = path_of(*_GROUPS, group, "queues", queue, *within, "seek")
-        to_end = to in ("end", "now")
-        body: dict[str, object] = {"dryRun": dry_run}
-        if message_id is not None:
-            body["messageId"] = message_id
-        if to_end:
-            body["toEnd"] = True
-        elif to is not None:
-            body["timestamp"] = _BEGINNING if to == "beginning" else moment(to)
-        # A later end is another place: sent again, it would skip what was pushed since.
-        return await self._calls.call("POST", path, body=body, type=Sought, repeat=not to_end or dry_run)
+        return await seek_group(self._calls, group, queue, to, partition, message_id, dry_run)
+
+
+async def seek_group(
+    calls: Calls,
+    group: str,
+    queue: str,
+    to: Place | None,
+    partition: str | None,
+    message_id: str | None = None,
+    dry_run: bool = False,
+) -> Sought:
+    """Move a group in a queue, or in one partition of it."""
+    within = () if partition is None else ("partitions", partition)
+    path = path_of(*_GROUPS, group, "queues", queue, *within, "seek")
+    to_end = to in ("end", "now")
+    body: dict[str, object] = {"dryRun": dry_run}
+    if message_id is not None:
+        body["messageId"] = message_id
+    if to_end:
+        body["toEnd"] = True
+    elif to is not None:
+        body["timestamp"] = BEGINNING if to == "beginning" else moment(to)
+    # A later end is another place: sent again, it would skip what was pushed since.
+    return await calls.call("POST", path, body=body, type=Sought, repeat=not to_end or dry_run)

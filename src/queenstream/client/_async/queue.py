@@ -13,15 +13,17 @@ from queenstream import schemas
 from queenstream.client._async import _io
 from queenstream.client._async._calls import Calls
 from queenstream.client._async._popping import pop
+from queenstream.client._async.admin_groups import seek_group
 from queenstream.client._async.consuming import Consumed, Consumption
 from queenstream.client._async.looping import each_message
 from queenstream.client._async.message import AsyncMessage, AsyncMessages
 from queenstream.client._async.producer import AsyncProducer
 from queenstream.client._base import telemetry
+from queenstream.client._base.answers import Sought
 from queenstream.client._base.buffering import Backpressure, Buffering
 from queenstream.client._base.ids import new_id, new_ids
 from queenstream.client._base.payloads import Codec, encode
-from queenstream.client._base.requests import decoded, path_of
+from queenstream.client._base.requests import Place, decoded, path_of
 from queenstream.client._base.settings import (
     ConfigureBody,
     Duration,
@@ -37,6 +39,7 @@ from queenstream.errors import ConfigError
 
 T = TypeVar("T")
 MOST_ITEMS = 10_000  # in one request
+QUEUE_MODE = "__QUEUE_MODE__"  # the group of those that name none
 POP_SECONDS = 30.0  # what .wait() alone means
 _RESULTS = list[PushResult]
 
@@ -147,7 +150,7 @@ class AsyncQueueBase(Generic[T]):
     async def create(self) -> dict[str, Any]:
         """Make the queue, or give an existing one these options: all of them, also those left out.
 
-        >>> await queen.queue("orders").config(lease_time=60, ttl=0).create()  # doctest: +SKIP
+        >>> await queen.queue("orders").config(lease_time=60).create()  # doctest: +SKIP
         """
         said = self._settings
         body = ConfigureBody(said.name, said.namespace, said.task, said.options)
@@ -160,6 +163,17 @@ class AsyncQueueBase(Generic[T]):
         # Not again: by then the name may be another queue's.
         answer: dict[str, Any] = await self._calls.call("DELETE", path, repeat=False)
         return bool(answer["existed"])
+
+    async def seek(self, to: Place) -> Sought:
+        """Move the chain's group to another place in the queue, back or forward; a new group starts there.
+
+        ``to`` is a time, ``"beginning"``, or ``"end"`` (also ``"now"``): past all that is stored. With
+        ``partition`` in the chain only that partition is moved. Leases that are out become void.
+
+        >>> await queen.queue("orders").group("billing").seek("2026-01-31T12:00:00Z")  # doctest: +SKIP
+        """
+        said = self._settings
+        return await seek_group(self._calls, said.group or QUEUE_MODE, said.name, to, said.partition)
 
     # Push
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from queenstream.client._async._calls import Calls
 from queenstream.client._async.message import AGAIN, AsyncMessage, say_first
+from queenstream.client._async.window import AsyncWindow
 from queenstream.client._base import telemetry
 from queenstream.client._base.ids import new_ids
 from queenstream.client._base.payloads import encode
@@ -18,10 +19,12 @@ from queenstream.client._base.wire import (
     PushOperation,
     TransactionBody,
     TransactionResult,
+    WindowOperation,
 )
 from queenstream.errors import ConfigError, TransactionFailed
 
-Operation = PushOperation | AckOperation
+Operation = PushOperation | AckOperation | WindowOperation
+Delivered = AsyncMessage[Any] | AsyncWindow[Any]
 
 
 class AsyncTransaction:
@@ -33,32 +36,33 @@ class AsyncTransaction:
     ...     .queue("translations").partition(message.partition).push([{"text": "hola"}])
     ...     .commit()
     ... )
+
+    A window is acknowledged in the same way, in a handler or after a poll:
+
+    >>> await queen.transaction().ack(window).queue("totals").push({"n": 3}).commit()  # doctest: +SKIP
     """
 
     def __init__(
         self,
         calls: Calls,
         operations: tuple[Operation, ...] = (),
-        messages: tuple[tuple[AsyncMessage[Any], AckStatus], ...] = (),
+        acknowledged: tuple[tuple[Delivered, AckStatus], ...] = (),
     ) -> None:
         self._calls = calls
         self._operations = operations
-        self._messages = messages
+        self._acknowledged = acknowledged
 
     def ack(
         self,
-        messages: AsyncMessage[Any] | Iterable[AsyncMessage[Any]],
+        delivered: Delivered | Iterable[Delivered],
         status: AckStatus = "completed",
         error: str | None = None,
     ) -> AsyncTransaction:
-        """Acknowledge a message, or several."""
-        wanted = (messages,) if isinstance(messages, AsyncMessage) else tuple(messages)
-        acks = tuple(
-            AckOperation(m.transaction_id, m.partition_id, status, m.lease_id, error, m.consumer_group)
-            for m in wanted
-        )
-        said = tuple((message, status) for message in wanted)
-        return AsyncTransaction(self._calls, self._operations + acks, self._messages + said)
+        """Acknowledge a message or a window, or several. A window is ``completed`` or ``failed``."""
+        wanted = (delivered,) if isinstance(delivered, AsyncMessage | AsyncWindow) else tuple(delivered)
+        acks = tuple(_operation(each, status, error) for each in wanted)
+        said = tuple((each, status) for each in wanted)
+        return AsyncTransaction(self._calls, self._operations + acks, self._acknowledged + said)
 
     def queue(self, name: str) -> AsyncTransactionQueue:
         """The queue that the next ``push`` goes to."""
@@ -73,15 +77,34 @@ class AsyncTransaction:
         if not self._operations:
             raise ConfigError("the transaction is empty; add .ack(message) or .queue(name).push([…])")
         body = encode(TransactionBody(list(self._operations)))
-        await say_first(self._calls, [message for message, _ in self._messages])
+        messages = [each for each, _ in self._acknowledged if isinstance(each, AsyncMessage)]
+        await say_first(self._calls, messages)
         answer = await self._calls.send("POST", "/api/v1/transaction", body)
         result: TransactionResult = decoded(answer.body, TransactionResult)
         if not result.success:
             raise TransactionFailed(f"nothing of the transaction was done: {result.error}")
-        for message, status in self._messages:
-            message._settled = True
-            message._again = status in AGAIN
+        for each, status in self._acknowledged:
+            if isinstance(each, AsyncMessage):
+                each._settled = True
+                each._again = status in AGAIN
+            else:
+                each.settled = True
         return result
+
+
+def _operation(delivered: Delivered, status: AckStatus, error: str | None) -> AckOperation | WindowOperation:
+    if isinstance(delivered, AsyncMessage):
+        return AckOperation(
+            delivered.transaction_id,
+            delivered.partition_id,
+            status,
+            delivered.lease_id,
+            error,
+            delivered.consumer_group,
+        )
+    if status not in ("completed", "failed"):
+        raise ConfigError(f"a window cannot be {status!r}; acknowledge it as 'completed' or 'failed'")
+    return WindowOperation(delivered.id, delivered.lease_id, status == "completed", error)
 
 
 class AsyncTransactionQueue:
@@ -109,4 +132,4 @@ class AsyncTransactionQueue:
         ]
         before = self._transaction
         operations = (*before._operations, *([PushOperation(items)] if items else []))
-        return AsyncTransaction(before._calls, operations, before._messages)
+        return AsyncTransaction(before._calls, operations, before._acknowledged)

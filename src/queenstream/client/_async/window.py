@@ -16,10 +16,11 @@ from queenstream.client._async._calls import Calls, Stopped
 from queenstream.client._async.consuming import Consumed, Polling, run_workers
 from queenstream.client._async.looping import Loop
 from queenstream.client._async.settling import AWAY, GIVE_BACK_SECONDS
+from queenstream.client._async.stream import seek_stream
 from queenstream.client._base import telemetry
 from queenstream.client._base.brokers import backoff
 from queenstream.client._base.payloads import Codec, encode
-from queenstream.client._base.requests import decoded
+from queenstream.client._base.requests import Place, decoded
 from queenstream.client._base.settings import Duration, at_least, seconds
 from queenstream.client._base.window import BaseWindow, WindowMessage
 from queenstream.errors import InvalidRequest, LeaseLost, NotFound, PayloadInvalid, QueenstreamError
@@ -64,7 +65,8 @@ class AsyncWindow(BaseWindow[T]):
     """The messages of one key between ``start`` and ``end``, under a lease.
 
     ``all_messages`` are as they came, ``messages`` a working copy for ``filter``. ``attempt`` counts from 1;
-    ``complete`` is False if retention took messages before the window was read.
+    ``complete`` is False if retention took messages before the window was read. To acknowledge it together
+    with pushes, all or nothing: ``queen.transaction().ack(window)``.
 
     >>> window.group_by("data.user")  # doctest: +SKIP
     {'ann': [...], 'bob': [...]}
@@ -162,6 +164,15 @@ class AsyncConsumer(Generic[T]):
                 await window.ack(False, error)
                 raise
         return window
+
+    async def seek(self, to: Place) -> None:
+        """Move the group to the windows from a time on, back or forward. Leases that are out become void.
+
+        ``to`` is a time, ``"beginning"``, or ``"now"`` (also ``"end"``): the window of this moment.
+
+        >>> await queen.consumer("activity", "analytics").seek("2026-11-03T10:00:00Z")  # doctest: +SKIP
+        """
+        await seek_stream(self._calls, self._stream, self._group, to)
 
     async def process(
         self,

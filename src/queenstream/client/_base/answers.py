@@ -89,7 +89,7 @@ class QueueOptions(Reply):
     lease_time: int = 300
     retry_limit: int = 3
     retry_delay: int = 1000
-    ttl: int = 3600
+    ttl: int = 0
     max_size: int = 0
     priority: int = 0
     delayed_processing: int = 0

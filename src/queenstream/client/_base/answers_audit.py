@@ -30,11 +30,18 @@ class ActList(Reply):
 
 
 class Me(Reply):
-    """Who asks. ``authentication``: whether the broker asks for tokens; without, everybody is ``admin``."""
+    """Who asks. ``authentication``: whether the broker asks for tokens; without, everybody is ``admin``.
+
+    ``insecure``: it asks for none, and other machines can reach it. ``queues`` and ``namespaces``: what the
+    token is limited to; None: it is not.
+    """
 
     subject: str | None
     role: Literal["read-only", "read-write", "admin"]
     authentication: bool
+    insecure: bool = False
+    queues: list[str] | None = None
+    namespaces: list[str] | None = None
 
 
 class SettingValue(Reply):

@@ -19,12 +19,14 @@ class Liveness(Reply):
 
 
 class Health(Reply):
-    """Whether a broker can do its work."""
+    """Whether a broker can do its work, else the ``reason``; ``failing_tasks`` keep failing."""
 
     status: Literal["healthy", "unhealthy"]
     database: Literal["connected", "disconnected"]
     server: str
     version: str
+    reason: str | None = None
+    failing_tasks: list[str] = field(default_factory=list)
 
 
 # Metrics
@@ -62,6 +64,17 @@ class Latency(Reply):
     p99: float = 0.0
 
 
+class UpkeepState(Reply):
+    """One task of upkeep since the broker started. ``error``: what its last run failed with."""
+
+    runs: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+    errors: int = 0
+    last_success_at: datetime | None = None
+    error: str | None = None
+
+
 class Snapshot(Reply, kw_only=True):
     """One broker process. Every field has a default: a broker of another version may count fewer."""
 
@@ -73,11 +86,14 @@ class Snapshot(Reply, kw_only=True):
     requests: int = 0
     latency_seconds: dict[str, Latency] = field(default_factory=dict)
     background_failures: dict[str, int] = field(default_factory=dict)
+    task_restarts: dict[str, int] = field(default_factory=dict)
+    upkeep: dict[str, UpkeepState] = field(default_factory=dict)
     pool_connections_busy: int = 0
     pool_connections_max: int = 0
     waiting_pops: int = 0
     open_connections: int = 0
     requests_in_flight: int = 0
+    postgres_restarts: int = 0
 
 
 class QueueGauges(Reply, kw_only=True):

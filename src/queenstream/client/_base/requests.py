@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
 import httptools
@@ -45,6 +45,11 @@ def _written(value: object) -> str:
     if isinstance(value, datetime):
         return moment(value)
     return str(value)
+
+
+# Where a seek goes: a time, the first message, or past all that is stored.
+Place = datetime | str | Literal["beginning", "end", "now"]
+BEGINNING = "1970-01-01T00:00:00Z"
 
 
 def moment(when: datetime | str) -> str:
@@ -156,7 +161,7 @@ def error_of(answer: Answer) -> RequestError:
     said = " ".join(said.split()) or f"the broker answered {answer.status}"
     if answer.status == 401:
         said += "; give the client a token"
-    elif answer.status == 403:
+    elif answer.status == 403 and ";" not in said:  # our own broker's errors hold their remedy
         said += "; use a token with a higher role"
     kind = _CLASS_OF.get(answer.status)
     if kind is None:

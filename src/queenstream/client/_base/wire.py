@@ -80,8 +80,15 @@ class AckOperation(Struct, tag="ack", tag_field="type", rename="camel", omit_def
     consumer_group: str | None = None
 
 
+class WindowOperation(Struct, tag="ackWindow", tag_field="type", rename="camel", omit_defaults=True):
+    window_id: str
+    lease_id: str
+    success: bool = True
+    error: str | None = None
+
+
 class TransactionBody(Struct, rename="camel"):
-    operations: list[PushOperation | AckOperation]
+    operations: list[PushOperation | AckOperation | WindowOperation]
 
 
 class TransactionResult(Struct, rename="camel"):

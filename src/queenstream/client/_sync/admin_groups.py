@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Literal
 
 from queenstream import durations
 from queenstream.client._base.answers import (
@@ -15,11 +14,10 @@ from queenstream.client._base.answers import (
     Sought,
     SubscriptionUpdated,
 )
-from queenstream.client._base.requests import moment, path_of
+from queenstream.client._base.requests import BEGINNING, Place, moment, path_of
 from queenstream.client._sync._calls import Calls
 
 _GROUPS = ("api", "v1", "consumer-groups")
-_BEGINNING = "1970-01-01T00:00:00Z"
 
 
 class GroupAdmin:
@@ -86,7 +84,7 @@ class GroupAdmin:
         self,
         group: str,
         queue: str,
-        to: datetime | str | Literal["beginning", "end", "now"] | None = None,
+        to: Place | None = None,
         *,
         partition: str | None = None,
         message_id: str | None = None,
@@ -102,15 +100,28 @@ class GroupAdmin:
         >>> sought.affected  # doctest: +SKIP
         4200
         """
-        within = () if partition is None else ("partitions", partition)
-        path = path_of(*_GROUPS, group, "queues", queue, *within, "seek")
-        to_end = to in ("end", "now")
-        body: dict[str, object] = {"dryRun": dry_run}
-        if message_id is not None:
-            body["messageId"] = message_id
-        if to_end:
-            body["toEnd"] = True
-        elif to is not None:
-            body["timestamp"] = _BEGINNING if to == "beginning" else moment(to)
-        # A later end is another place: sent again, it would skip what was pushed since.
-        return self._calls.call("POST", path, body=body, type=Sought, repeat=not to_end or dry_run)
+        return seek_group(self._calls, group, queue, to, partition, message_id, dry_run)
+
+
+def seek_group(
+    calls: Calls,
+    group: str,
+    queue: str,
+    to: Place | None,
+    partition: str | None,
+    message_id: str | None = None,
+    dry_run: bool = False,
+) -> Sought:
+    """Move a group in a queue, or in one partition of it."""
+    within = () if partition is None else ("partitions", partition)
+    path = path_of(*_GROUPS, group, "queues", queue, *within, "seek")
+    to_end = to in ("end", "now")
+    body: dict[str, object] = {"dryRun": dry_run}
+    if message_id is not None:
+        body["messageId"] = message_id
+    if to_end:
+        body["toEnd"] = True
+    elif to is not None:
+        body["timestamp"] = BEGINNING if to == "beginning" else moment(to)
+    # A later end is another place: sent again, it would skip what was pushed since.
+    return calls.call("POST", path, body=body, type=Sought, repeat=not to_end or dry_run)

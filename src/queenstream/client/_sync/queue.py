@@ -12,10 +12,11 @@ from msgspec import UNSET, UnsetType
 
 from queenstream import schemas
 from queenstream.client._base import telemetry
+from queenstream.client._base.answers import Sought
 from queenstream.client._base.buffering import Backpressure, Buffering
 from queenstream.client._base.ids import new_id, new_ids
 from queenstream.client._base.payloads import Codec, encode
-from queenstream.client._base.requests import decoded, path_of
+from queenstream.client._base.requests import Place, decoded, path_of
 from queenstream.client._base.settings import (
     ConfigureBody,
     Duration,
@@ -30,6 +31,7 @@ from queenstream.client._base.wire import PushBody, PushItem, PushResult
 from queenstream.client._sync import _io
 from queenstream.client._sync._calls import Calls
 from queenstream.client._sync._popping import pop
+from queenstream.client._sync.admin_groups import seek_group
 from queenstream.client._sync.consuming import Consumed, Consumption
 from queenstream.client._sync.looping import each_message
 from queenstream.client._sync.message import Message, Messages
@@ -38,6 +40,7 @@ from queenstream.errors import ConfigError
 
 T = TypeVar("T")
 MOST_ITEMS = 10_000  # in one request
+QUEUE_MODE = "__QUEUE_MODE__"  # the group of those that name none
 POP_SECONDS = 30.0  # what .wait() alone means
 _RESULTS = list[PushResult]
 
@@ -148,7 +151,7 @@ class QueueBase(Generic[T]):
     def create(self) -> dict[str, Any]:
         """Make the queue, or give an existing one these options: all of them, also those left out.
 
-        >>> queen.queue("orders").config(lease_time=60, ttl=0).create()  # doctest: +SKIP
+        >>> queen.queue("orders").config(lease_time=60).create()  # doctest: +SKIP
         """
         said = self._settings
         body = ConfigureBody(said.name, said.namespace, said.task, said.options)
@@ -161,6 +164,17 @@ class QueueBase(Generic[T]):
         # Not again: by then the name may be another queue's.
         answer: dict[str, Any] = self._calls.call("DELETE", path, repeat=False)
         return bool(answer["existed"])
+
+    def seek(self, to: Place) -> Sought:
+        """Move the chain's group to another place in the queue, back or forward; a new group starts there.
+
+        ``to`` is a time, ``"beginning"``, or ``"end"`` (also ``"now"``): past all that is stored. With
+        ``partition`` in the chain only that partition is moved. Leases that are out become void.
+
+        >>> queen.queue("orders").group("billing").seek("2026-01-31T12:00:00Z")  # doctest: +SKIP
+        """
+        said = self._settings
+        return seek_group(self._calls, said.group or QUEUE_MODE, said.name, to, said.partition)
 
     # Push
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Self
 
-from queenstream.client._base.requests import moment, path_of
+from queenstream.client._base.requests import BEGINNING, Place, moment, path_of
 from queenstream.client._base.settings import Duration, at_least, seconds
 from queenstream.client._sync._calls import Calls
 from queenstream.errors import ConfigError
@@ -18,6 +18,15 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 def _ms(what: str, value: Duration) -> int:
     return round(seconds(what, value) * 1000)
+
+
+def seek_stream(calls: Calls, stream: str, group: str, to: Place) -> None:
+    """Move a group among the windows of a stream."""
+    to_end = to in ("end", "now")
+    when = "now" if to_end else BEGINNING if to == "beginning" else moment(to)
+    body = {"streamName": stream, "consumerGroup": group, "timestamp": when}
+    # A later "now" is another place: sent again, it would skip what was closed since.
+    calls.call("POST", "/api/v1/stream/seek", body=body, repeat=not to_end)
 
 
 class Stream:
@@ -104,13 +113,14 @@ class Stream:
         """Where new groups start: a time, or ``now``."""
         return self._with(subscription_from=moment(when))
 
-    def seek(self, group: str, when: datetime | str) -> None:
+    def seek(self, group: str, to: Place) -> None:
         """Move a group to the windows from a time on, back or forward. Leases that are out become void.
+
+        ``to`` is a time, ``"beginning"``, or ``"now"`` (also ``"end"``): the window of this moment.
 
         >>> queen.stream("activity").seek("analytics", "2026-11-03T10:00:00Z")  # doctest: +SKIP
         """
-        body = {"streamName": self._name, "consumerGroup": group, "timestamp": moment(when)}
-        self._calls.call("POST", "/api/v1/stream/seek", body=body)
+        seek_stream(self._calls, self._name, group, to)
 
     def explain(self, group: str | None = None, key: str | None = None) -> dict[str, Any]:
         """Why a window has not come yet: what holds it, and what to do."""

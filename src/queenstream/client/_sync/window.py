@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 from queenstream.client._base import telemetry
 from queenstream.client._base.brokers import backoff
 from queenstream.client._base.payloads import Codec, encode
-from queenstream.client._base.requests import decoded
+from queenstream.client._base.requests import Place, decoded
 from queenstream.client._base.settings import Duration, at_least, seconds
 from queenstream.client._base.window import BaseWindow, WindowMessage
 from queenstream.client._sync import _io
@@ -23,6 +23,7 @@ from queenstream.client._sync._calls import Calls, Stopped
 from queenstream.client._sync.consuming import Consumed, Polling, run_workers
 from queenstream.client._sync.looping import Loop
 from queenstream.client._sync.settling import AWAY, GIVE_BACK_SECONDS
+from queenstream.client._sync.stream import seek_stream
 from queenstream.errors import InvalidRequest, LeaseLost, NotFound, PayloadInvalid, QueenstreamError
 
 T = TypeVar("T")
@@ -65,7 +66,8 @@ class Window(BaseWindow[T]):
     """The messages of one key between ``start`` and ``end``, under a lease.
 
     ``all_messages`` are as they came, ``messages`` a working copy for ``filter``. ``attempt`` counts from 1;
-    ``complete`` is False if retention took messages before the window was read.
+    ``complete`` is False if retention took messages before the window was read. To acknowledge it together
+    with pushes, all or nothing: ``queen.transaction().ack(window)``.
 
     >>> window.group_by("data.user")  # doctest: +SKIP
     {'ann': [...], 'bob': [...]}
@@ -161,6 +163,15 @@ class Consumer(Generic[T]):
                 window.ack(False, error)
                 raise
         return window
+
+    def seek(self, to: Place) -> None:
+        """Move the group to the windows from a time on, back or forward. Leases that are out become void.
+
+        ``to`` is a time, ``"beginning"``, or ``"now"`` (also ``"end"``): the window of this moment.
+
+        >>> queen.consumer("activity", "analytics").seek("2026-11-03T10:00:00Z")  # doctest: +SKIP
+        """
+        seek_stream(self._calls, self._stream, self._group, to)
 
     def process(
         self,
