@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, time, timedelta
 from typing import Any, TypeAlias
 
+import msgspec
 from cassandra import util
 from cassandra.cqltypes import UserType
 
@@ -82,6 +83,9 @@ def _packed(kind: Type, form: str) -> Encoder:
 
 
 def _text(value: Any) -> bytes:
+    """Text; an object or a list as JSON, such as the record of a dead letter."""
+    if type(value) in (dict, list):
+        return msgspec.json.encode(value, enc_hook=str)
     try:
         return (value if type(value) is str else _string(value)).encode()
     except UnicodeEncodeError:

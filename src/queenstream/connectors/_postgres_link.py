@@ -6,13 +6,13 @@ import contextlib
 import os
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import asyncpg
 import msgspec
 
 from queenstream.connectors._broker import Patience
 from queenstream.errors import ConfigError, DatabaseUnusable, PostgresError
+from queenstream.postgres import place_of
 
 T = TypeVar("T")
 
@@ -163,17 +163,6 @@ class Away(PostgresError):
     def __init__(self, message: str, *, waits: bool) -> None:
         super().__init__(message)
         self.waits = waits
-
-
-def place_of(url: str) -> str:
-    """Where a URL leads, without what is secret in it.
-
-    >>> place_of("postgresql://ann:secret@db.example:5433/shop")
-    'db.example:5433/shop'
-    """
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return f"{host or 'its socket'}/{parts.path.removeprefix('/')}"
 
 
 def _to_json(value: object) -> str:

@@ -201,7 +201,7 @@ class Letters:
             self._queen.admin.queue(self._queue + REPLAY)
         except NotFound:
             self._queen.queue(self._queue + REPLAY).config(
-                ttl=0, retention_enabled=True, completed_retention_seconds=_REPLAYED_SECONDS
+                retention_enabled=True, completed_retention_seconds=_REPLAYED_SECONDS
             ).create()
 
     def _move(self, letters: Sequence[Letter]) -> None:
@@ -269,8 +269,8 @@ def _edited_id(old: str, digest: str) -> str:
 async def make_queues(plan: Plan, context: Context) -> None:
     """Make the queues of the plan's dead letters, and those that they come back from.
 
-    A queue that a push makes has a ``ttl`` of an hour: too short for what waits for somebody to look at it.
-    Those that are there already stay as they are.
+    Their letters can then be listed before the first one comes. What came back is kept for a while, and what
+    waits is kept for good. Queues that are there already stay as they are.
     """
     replays = [each.source for each in plan.sources if isinstance(each, Replay)]
     for each in (*plan.dead_letters, *replays):
@@ -280,9 +280,9 @@ async def make_queues(plan: Plan, context: Context) -> None:
 
 
 async def _make(queen: AsyncQueen, name: str, *, for_good: bool) -> None:
-    queue = queen.queue(name).config(ttl=0)
+    queue = queen.queue(name)
     if not for_good:
-        queue = queue.config(ttl=0, retention_enabled=True, completed_retention_seconds=_REPLAYED_SECONDS)
+        queue = queue.config(retention_enabled=True, completed_retention_seconds=_REPLAYED_SECONDS)
     try:
         await queen.admin.queue(name)
     except NotFound:

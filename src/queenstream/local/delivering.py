@@ -11,6 +11,7 @@ from queenstream.connectors.letters import make_queues
 from queenstream.errors import StepFailed
 from queenstream.local.engine import Engine, Outputs
 from queenstream.pipeline.endpoints import Sink
+from queenstream.pipeline.failing import may_retry
 from queenstream.pipeline.nodes import Write
 from queenstream.pipeline.planning import Plan
 
@@ -45,6 +46,7 @@ class Deliverer:
         self._writers: dict[str, Writer] = {
             name: writer_for(sink, context(name)) for name, sink in sinks_of(engine.plan).items()
         }
+        self.written = dict.fromkeys(self._writers, 0)
 
     async def open(self) -> None:
         """Connect to all sinks."""
@@ -71,6 +73,7 @@ class Deliverer:
 
     async def _write_all(self, name: str, epoch: str, rows: Sequence[Any]) -> None:
         refused = await self._writers[name].write(epoch, rows)
+        self.written[name] += len(rows) - len(refused)
         if not refused:
             return
         write = self._writes.get(name)
@@ -79,13 +82,20 @@ class Deliverer:
                 f"{name} refused a dead letter: {refused[0][1]}; mend the sink and start again"
             ) from refused[0][1]
         attempt = 1
-        while refused and attempt <= write.policy.max_retries:
+        while refused:
+            again = []
+            for index, error in refused:
+                if may_retry(write, rows[index], error, attempt):
+                    again.append(rows[index])
+                else:
+                    self._engine.refused(name, rows[index], error, attempt)
+            if not again:
+                return
             await asyncio.sleep(write.policy.pause(attempt).total_seconds())
-            rows = [rows[index] for index, _ in refused]
+            rows = again
             refused = await self._writers[name].write(f"{epoch}-{attempt}", rows)
+            self.written[name] += len(rows) - len(refused)
             attempt += 1
-        for index, error in refused:
-            self._engine.refused(name, rows[index], error, attempt)
 
     async def close(self) -> None:
         """Let go of all sinks."""

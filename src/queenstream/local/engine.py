@@ -14,7 +14,7 @@ import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ from queenstream.local.operators.stateless import (
     WriteOperator,
 )
 from queenstream.pipeline.failing import Along
+from queenstream.pipeline.fields import FieldWatch, untyped_reads
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.samples import Samples
 from queenstream.pipeline.work import Work
@@ -103,6 +104,8 @@ class Engine:
         self._around = Surroundings(plan.name, now, sleep, tracking, url, token)
         self._operators: list[Operator[Any]] = list(compile_plan(plan, self._around).values())
         self._by_name = {operator.node.name: operator for operator in self._operators}
+        self.field_counts: dict[str, dict[str, int]] = {}
+        self._fields = FieldWatch(untyped_reads(plan), self._count_field)
         self.samples = Samples()
         self.work = Work(plan, held_by={write.name: DELIVERY for write in plan.sinks})
         self._idle: set[str] = set()
@@ -112,6 +115,13 @@ class Engine:
     def counts(self) -> Mapping[str, Counts]:
         """What happened at each step so far."""
         return {name: operator.counts for name, operator in self._by_name.items()}
+
+    @property
+    def all_counts(self) -> dict[str, dict[str, int]]:
+        """The same with what was found of the fields that steps read, for the summary."""
+        return {
+            name: asdict(counts) | self.field_counts.get(name, {}) for name, counts in self.counts.items()
+        }
 
     @property
     def watermark(self) -> int | None:
@@ -263,13 +273,20 @@ class Engine:
             operator, LateOperator
         ):
             return nothing()
+        if operator.node.name in self._fields.wanted:
+            for port, batch in enumerate(inputs):
+                self._fields.look(operator.node.name, port, batch.records)
+        operator.counts.taken += sum(len(batch.records) for batch in inputs)
         with self.work.at(operator.node.name), _without_collecting(operator):
             out = await operator.process(inputs)
-        operator.counts.taken += sum(len(batch.records) for batch in inputs)
         operator.counts.given += len(out.records)
         if self.samples.on:
             self.samples.see(operator.node.name, out.records)
         return out
+
+    def _count_field(self, step: str, what: str, number: int) -> None:
+        counts = self.field_counts.setdefault(step, {})
+        counts[what] = counts.get(what, 0) + number
 
     def _mark_of(self, marks: list[Mark]) -> Mark:
         """Where branches meet: the least, but for those that are idle; if all are, the greatest."""

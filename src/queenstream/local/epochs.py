@@ -28,6 +28,7 @@ from queenstream.local.checkpoints import (
 from queenstream.local.delivering import Deliverer, outbox_of
 from queenstream.local.engine import DELIVERY, Engine, Outputs
 from queenstream.local.intake import MOST_BYTES, Intake, Pressure, intake_for
+from queenstream.pipeline.fields import MissingFields
 from queenstream.pipeline.lineage import in_order
 from queenstream.pipeline.metrics import Meter
 from queenstream.pipeline.nodes import EventTime, Read, Replay, Union
@@ -129,10 +130,31 @@ class Loop:
         self._store: CheckpointStore | None = None
         self._deliverer: Deliverer | None = None
         self._number = 0
+        self._committed = 0
         self._generation = ""
         self._pending = Pending()
         self._unclean = False  # the last checkpoint of this run is not that of a stop
         self._under_way: asyncio.Task[None] | None = None
+        self._missing = MissingFields(plan)
+
+    @property
+    def checkpoint_id(self) -> str | None:
+        """The id of the last checkpoint; None: there is none."""
+        return epoch_id(self._generation, self._committed) if self._committed else None
+
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """What happened at each step so far, what sources dropped, and what was written to each sink."""
+        found = self.engine.all_counts
+        for source in self.sources:
+            if source.intake.dropped:
+                found[source.node.name]["dropped"] = source.intake.dropped
+        written = dict.fromkeys((write.name for write in self.plan.sinks), 0)
+        if self._deliverer is not None:
+            written |= self._deliverer.written
+        for name, number in written.items():
+            found.setdefault(name, {})["written"] = number
+        return found
 
     async def run(self) -> None:
         """Until all sources have ended, or it is to stop, or what was there has been worked on."""
@@ -152,6 +174,7 @@ class Loop:
             await self._store.acquire(self.plan.state)
             snapshot = await self._store.load(options.from_checkpoint)
             self.engine.restore(snapshot.state, snapshot.watermarks or {})
+            self._committed = snapshot.epoch
         self._number, self._generation = snapshot.epoch, snapshot.generation
         context = self._context(snapshot.rewound)
         self._deliverer = Deliverer(self.engine, context)
@@ -164,7 +187,14 @@ class Loop:
             reader = reader_for(node.source, context(node.name))
             await reader.open(snapshot.positions.get(node.name, {}))
             in_step = node.name in self._clocks
-            intake = intake_for(node, reader, self.pressures.append, together=in_step)
+            intake = intake_for(
+                node,
+                reader,
+                self.pressures.append,
+                together=in_step,
+                max_rows=options.max_batch_rows,
+                max_bytes=options.max_batch_bytes,
+            )
             self.sources.append(Source(node, intake))
 
     def _context(self, rewound: bool) -> Callable[[str], Context]:
@@ -251,7 +281,17 @@ class Loop:
         ended = [source.node.name for source in self.sources if source.ended]
         # The end of all is dealt with at the end.
         ended = [] if all(source.ended or source.aside for source in self.sources) else ended
-        self._pending.outputs.add(await self.engine.process(batches, idle=idle, ended=ended))
+        try:
+            self._pending.outputs.add(await self.engine.process(batches, idle=idle, ended=ended))
+        finally:
+            self._warn_of_missing_fields()
+
+    def _warn_of_missing_fields(self) -> None:
+        """Once for each field that a step reads and that no record of its first batch had."""
+        if not self.engine.field_counts:
+            return
+        for each in self._missing.take_new(self.engine.field_counts):
+            log.warning("%s: %s", self.plan.name, each)
 
     def _all_drained(self) -> bool:
         """Whether no source keeps something back until what it gave is committed."""
@@ -283,6 +323,7 @@ class Loop:
             marks = self.engine.watermarks()
             epoch = Epoch(self._number, moved, state, marks, outbox, clean)
             await self._store.commit(epoch)
+            self._committed = self._number
         deliver = self._deliver(name, self._number, outbox, pending.arrivals)
         self._under_way = asyncio.get_running_loop().create_task(deliver)
 

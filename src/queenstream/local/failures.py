@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from queenstream.errors import StepFailed
-from queenstream.pipeline.failing import GONE, Along, letter, the_end, told
+from queenstream.pipeline.failing import GONE, Along, give_up, letter, may_retry, told
 from queenstream.pipeline.nodes import Node
 from queenstream.pipeline.policies import DeadLetters
 
@@ -55,15 +54,13 @@ class Surroundings:
 class Guard:
     """What stands between a step's failures and the pipeline."""
 
-    __slots__ = ("_address", "_around", "_counts", "_node", "_policy")
+    __slots__ = ("_around", "_counts", "_node", "_policy")
 
     def __init__(self, node: Node, around: Surroundings, counts: Counts) -> None:
         self._node = node
         self._policy = node.policy
         self._around = around
         self._counts = counts
-        then = node.policy.then
-        self._address = then.sink.address if isinstance(then, DeadLetters) else None
 
     async def recover(
         self, record: Any, error: Exception, call: Callable[[Any], Any], along: Along | None
@@ -73,7 +70,7 @@ class Guard:
         ``along`` is what went along with the record; None: what failed was no record that came in.
         """
         attempt = 1
-        while attempt <= self._policy.max_retries:
+        while may_retry(self._node, record, error, attempt):
             await self._around.sleep(self._policy.pause(attempt).total_seconds())
             self._counts.retried += 1
             attempt += 1
@@ -89,12 +86,11 @@ class Guard:
         """Count it, and do what the policy says comes after the last try."""
         counts, node, around = self._counts, self._node, self._around
         counts.failed += 1
-        if self._policy.then == "fail":
-            raise StepFailed(the_end(node, record, error)) from error
-        if self._address is not None:
+        outcome = give_up(node, record, error)
+        if isinstance(outcome, DeadLetters):
             counts.dead_letters += 1
             made = letter(around.pipeline, node.name, record, error, attempts, around.now(), along)
-            around.letters.setdefault(self._address, []).append(made)
+            around.letters.setdefault(outcome.sink.address, []).append(made)
         # The first, and then ever more rarely: a thousand bad records are not a thousand lines.
         if counts.failed & (counts.failed - 1) == 0:
             log.warning(

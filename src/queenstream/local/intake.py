@@ -44,7 +44,7 @@ class Pressure:
 
 
 class Sizes:
-    """How many records the next batch may have, so that it has about ``MOST_BYTES`` at most.
+    """How many records the next batch may have, so that it has about ``most_bytes`` at most.
 
     Nobody knows how large a source's records are before some have come: it begins with few, and grows
     quickly. A look at some records of each batch says how large those of the next one will be; one that is
@@ -55,8 +55,9 @@ class Sizes:
     (32, 32000352, 33)
     """
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
         self._limit = most
+        self._most_bytes = most_bytes
         self.most = min(most, _FIRST)
 
     def saw(self, batch: Batch) -> int:
@@ -66,7 +67,7 @@ class Sizes:
             return 0
         step = -(-len(records) // _SAMPLES)
         sizes = [size_of(record) for record in records[::step]]
-        fitting = MOST_BYTES // max(1, *sizes)
+        fitting = self._most_bytes // max(1, *sizes)
         self.most = max(1, min(self._limit, self.most * _GROWTH, fitting))
         return sum(sizes) * len(records) // len(sizes)
 
@@ -120,24 +121,34 @@ class Intake(Protocol):
 
 
 def intake_for(
-    node: Read, reader: Reader, told: Callable[[Pressure], None], *, together: bool = False
+    node: Read,
+    reader: Reader,
+    told: Callable[[Pressure], None],
+    *,
+    together: bool = False,
+    max_rows: int | None = None,
+    max_bytes: int | None = None,
 ) -> Intake:
     """A source with its strategy; ``told`` hears of crossings. ``together``: it goes in step with others."""
-    if isinstance(node, Replay):
-        return Beside(node, reader)
+    rows = min(max_rows or MOST, MOST_TOGETHER if together else max_rows or MOST)
     if node.backpressure.strategy == "block":
-        return Blocking(node, reader, MOST_TOGETHER if together else MOST)
-    return Dropping(node, reader, told)
+        rows = min(rows, node.backpressure.threshold)
+    sizes = Sizes(rows, max_bytes or MOST_BYTES)
+    if isinstance(node, Replay):
+        return Beside(node, reader, sizes)
+    if node.backpressure.strategy == "block":
+        return Blocking(node, reader, sizes)
+    return Dropping(node, reader, told, sizes)
 
 
 class Blocking:
     """Reads when asked."""
 
-    def __init__(self, node: Read, reader: Reader, most: int = MOST) -> None:
+    def __init__(self, node: Read, reader: Reader, sizes: Sizes) -> None:
         self.node = node
         self.waiting = self.dropped = self.bytes = 0
         self._reader = reader
-        self._sizes = Sizes(min(most, node.backpressure.threshold))
+        self._sizes = sizes
 
     async def take(self, wait_seconds: float) -> Batch | None:
         batch = await self._reader.read(self._sizes.most, wait_seconds)
@@ -168,11 +179,11 @@ class Beside:
     acknowledged that was not worked on.
     """
 
-    def __init__(self, node: Read, reader: Reader) -> None:
+    def __init__(self, node: Read, reader: Reader, sizes: Sizes) -> None:
         self.node = node
         self.waiting = self.dropped = self.bytes = 0
         self._reader = reader
-        self._sizes = Sizes()
+        self._sizes = sizes
         self._asking: asyncio.Task[Batch | None] | None = None
         self._untold = False  # there are positions to be taken
         self._quiet = False  # the last answer was that there is nothing
@@ -217,14 +228,14 @@ class Beside:
 class Dropping:
     """Reads all the time, and drops what is too much."""
 
-    def __init__(self, node: Read, reader: Reader, told: Callable[[Pressure], None]) -> None:
+    def __init__(self, node: Read, reader: Reader, told: Callable[[Pressure], None], sizes: Sizes) -> None:
         self.node = node
         self.waiting = self.dropped = self.bytes = 0
         self._reader = reader
         self._told = told
         self._strategy = node.backpressure.strategy
         self._threshold = node.backpressure.threshold
-        self._sizes = Sizes()
+        self._sizes = sizes
         self._held_bytes = 0
         self._buffer: deque[tuple[Batch, dict[str, Any]]] = deque()
         self._positions: dict[str, Any] = {}

@@ -25,8 +25,11 @@ _reader = lru_cache(maxsize=256)(paths.getter)
 def pipeline_of(
     name: str, source: Source[Record], to_record: ToRecord, steps: Sequence[Step]
 ) -> Pipeline[Record]:
-    """A pipeline that makes events of a source's records and takes them through the steps."""
-    pipeline = Pipeline(name).source(source).transform("event", to_record, schema=RECORD)
+    """A pipeline that makes events of a source's records and takes them through the steps.
+
+    A step that raises does not stop it, as it does not stop a stream processor.
+    """
+    pipeline = Pipeline(name).on_error("skip").source(source).transform("event", to_record, schema=RECORD)
     # The event time is read once, after the last map: that may give an event another one.
     mapped = 1 + max((at for at, step in enumerate(steps) if step.kind == "map"), default=-1)
     return _with_steps(_with_steps(pipeline, steps[:mapped]).event_time("timestamp"), steps[mapped:])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -18,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from queenstream.connectors import Context, reader_for, writer_for
-from queenstream.connectors.reporting import reporter_for
+from queenstream.connectors.reporting import reporter_for, without_secrets
 from queenstream.connectors.rules import with_rules
 from queenstream.errors import ConfigError, RunAborted
 from queenstream.figures import step_figure
@@ -31,7 +32,9 @@ from queenstream.local.places import opened
 from queenstream.pipeline.entries import prefixes
 from queenstream.pipeline.metrics import Meter, prometheus_text, serve_prometheus, step_stats
 from queenstream.pipeline.planning import Plan
+from queenstream.pipeline.progress import ProgressDisplay, shows_figures
 from queenstream.pipeline.running import RunOptions
+from queenstream.pipeline.summary import Checkpoint, State, Summarized, Summary, make_summary, print_summary
 from queenstream.windows import to_us
 
 __all__ = ["LocalRun", "start"]
@@ -46,15 +49,15 @@ def start(plan: Plan, options: RunOptions) -> LocalRun:
     if options.from_checkpoint is not None and options.checkpoint is None:
         raise ConfigError("from_checkpoint needs to know where it is; add checkpoint='folder or URL'")
     for read in plan.sources:
-        reader_for(read.source, Context(plan.name, read.name, options.url))
+        reader_for(read.source, Context(plan.name, read.name, options.url, token=options.token))
     for name, sink in sinks_of(plan).items():
-        writer_for(sink, Context(plan.name, name, options.url))
+        writer_for(sink, Context(plan.name, name, options.url, token=options.token))
     run = LocalRun(with_rules(plan, options), options)
     run.start()
     return run
 
 
-class LocalRun:
+class LocalRun(Summarized):
     """A run. Its methods may be called from any thread.
 
     >>> with run.stopping_on_signals():  # doctest: +SKIP
@@ -73,12 +76,21 @@ class LocalRun:
         self._stops = 0
         self._error: BaseException | None = None
         self._options = options
+        self._began = time.monotonic()
+        self._ended: float | None = None
+        self._over = threading.Event()
         self._reporter = reporter_for(plan, "local", options, self.get_stats, look=self.look)
+        shown = shows_figures(plan, comes_to_an_end=plan.bounded or options.until == "caught_up")
+        self._display: ProgressDisplay | None = None
+        if options.summary and shown:
+            self._display = ProgressDisplay(plan.name, self.get_stats, shows_figures=True)
 
     def start(self) -> None:
         """Begin; ``start(plan, options)`` does."""
         if self._reporter is not None:
             self._reporter.start()
+        if self._display is not None:
+            self._display.start()
         self._thread.start()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -87,13 +99,13 @@ class LocalRun:
         Interrupted by Ctrl-C, it stops the run, waits for its end, and only then goes on.
         """
         try:
-            self._thread.join(timeout)
+            # Not join(): interrupted, Python up to 3.12 takes the thread for one that has ended.
+            if not self._over.wait(timeout):
+                return False
         except KeyboardInterrupt:
             self.stop()
-            self._thread.join()
+            self._over.wait()
             raise
-        if self._thread.is_alive():
-            return False
         if self._error is not None:
             raise self._error
         return True
@@ -185,13 +197,33 @@ class LocalRun:
             found |= asyncio.run(_stored(self._options.checkpoint, self.plan.name, key))
         return found
 
+    def summary(self) -> Summary:
+        """What it has done so far, or did in all: also its ``repr``, and its HTML in a notebook."""
+        where, ended = self._options.checkpoint, self._ended
+        checkpoint = None if where is None else Checkpoint(self._loop.checkpoint_id, without_secrets(where))
+        return make_summary(
+            self.plan,
+            self._loop.counts,
+            state=self._state(),
+            seconds=(time.monotonic() if ended is None else ended) - self._began,
+            checkpoint=checkpoint,
+            error=self._error,
+        )
+
+    def _state(self) -> State:
+        if self._ended is None:
+            return "running"
+        if self._error is not None:
+            return "failed"
+        return "stopped" if self._stops else "ended"
+
     def metrics(self) -> bytes:
-        """The same as text for Prometheus."""
+        """The figures as text for Prometheus."""
         return prometheus_text(self.plan.name, self.get_stats)
 
-    def serve_metrics(self, port: int = 0, host: str = "127.0.0.1") -> int:
+    def serve_metrics(self, port: int = 0, host: str = "127.0.0.1", path: str = "/metrics") -> int:
         """Serve them over HTTP while the process lives; gives the port, which is a free one for 0."""
-        return serve_prometheus(self.plan.name, self.get_stats, port, host)
+        return serve_prometheus(self.plan.name, self.get_stats, port, host, path)
 
     def _run(self) -> None:
         try:
@@ -203,6 +235,17 @@ class LocalRun:
             )
         except BaseException as error:  # noqa: BLE001 - wait() raises it
             self._error = error
+        self._ended = time.monotonic()
+        try:
+            self._tell_of_the_end()
+        finally:
+            self._over.set()
+
+    def _tell_of_the_end(self) -> None:
+        if self._display is not None:
+            self._display.end()
+        if self._options.summary:
+            print_summary(self.summary())
         if self._reporter is not None:
             self._reporter.end(self._error)
 

@@ -24,32 +24,30 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Generic, Literal, TypeVar, Unpack, get_args, overload
+from typing import Any, Literal, TypeVar, Unpack, get_args, overload
 
 from queenstream import durations, windows
 from queenstream.aggregates import Aggregate
 from queenstream.errors import ConfigError
 from queenstream.pipeline import arguments, lookups, nodes
-from queenstream.pipeline.analytics import building
-from queenstream.pipeline.analytics.building import Shown
-from queenstream.pipeline.analytics.detectors import Algorithm
-from queenstream.pipeline.analytics.matching import EVENTS
+from queenstream.pipeline.analytics.verbs import AnalyticsVerbs
 from queenstream.pipeline.arguments import On
-from queenstream.pipeline.endpoints import Record, Sink, Source
-from queenstream.pipeline.expressions import Expr, col, lit
-from queenstream.pipeline.lineage import parts_of
+from queenstream.pipeline.endpoints import Function, Record, Sink, Source
+from queenstream.pipeline.expressions import Expr, col
 from queenstream.pipeline.lookups import Fields
 from queenstream.pipeline.nodes import Coordination, Emit, How, LookupHow, Mode, Node, Place, caller
 from queenstream.pipeline.planning import Draft, PendingWindow, Plan, make_plan
 from queenstream.pipeline.policies import (
     Backoff,
     Backpressure,
+    Callback,
     Duration,
     OnError,
     Outcome,
     Strategy,
     policy_of,
 )
+from queenstream.pipeline.printer import RowPrinter
 from queenstream.pipeline.problems import Problem
 from queenstream.pipeline.running import EngineName, Run, RunKeywords, RunOptions, find_engine
 from queenstream.pipeline.state import State
@@ -60,7 +58,7 @@ R = TypeVar("R")
 U = TypeVar("U")
 
 
-class Pipeline(Generic[T]):
+class Pipeline(AnalyticsVerbs[T]):
     """A pipeline of records of type ``T``; immutable, so that one beginning can have several ends."""
 
     __slots__ = ("_draft",)
@@ -145,6 +143,32 @@ class Pipeline(Generic[T]):
         )
         return _pipeline(replace(self._draft, writes=(*self._draft.writes, *written)))
 
+    def foreach(
+        self,
+        function: Callable[[T], object],
+        *,
+        name: str | None = None,
+        on_error: OnError | None = None,
+    ) -> Pipeline[T]:
+        """Calls a function with each record, for what it does; the record goes on as it was.
+
+        It is a sink like any function given to ``to``: called when the records before it are stored, in the
+        process that runs the pipeline (on Spark the driver). More steps may follow, or none.
+
+            Pipeline("alerts").source(Queue("alerts")).foreach(send_mail).run(engine="local")
+        """
+        return self.to(function, name=name, on_error=on_error)
+
+    def print(self, label: str | None = None, *, name: str | None = None) -> Pipeline[T]:
+        """Prints each record to standard output as a line of JSON, after the label; the record goes on.
+
+        As in:
+
+            Pipeline("look").source(Memory([{"n": 1}])).print().run(engine="local")    # {"n":1}
+            .filter("amount > 100").print("large")                                     # large: {"amount":150}
+        """
+        return self.to(Function(RowPrinter(label), name="print"), name=name)
+
     def late(self, sink: Sink | Callable[[Record], object], *, name: str | None = None) -> Pipeline[T]:
         """Where what came too late goes; right after ``aggregate``, ``join`` or ``deduplicate``."""
         where = caller()
@@ -204,6 +228,46 @@ class Pipeline(Generic[T]):
             arguments.refuse_for_expression(concurrency != 1, timeout, schema, on_error)
             return self._project({name: arguments.expression(step)}, keep=True, name=name)
         return self._apply("map", step, name, on_error, concurrency, timeout, schema)
+
+    @overload
+    def map(
+        self,
+        function: Callable[[T], Awaitable[R]],
+        *,
+        concurrency: int = 1,
+        timeout: Duration | None = None,
+        schema: Definition | None = None,
+        name: str | None = None,
+        on_error: OnError | None = None,
+    ) -> Pipeline[R]: ...
+    @overload
+    def map(
+        self,
+        function: Callable[[T], R],
+        *,
+        concurrency: int = 1,
+        timeout: Duration | None = None,
+        schema: Definition | None = None,
+        name: str | None = None,
+        on_error: OnError | None = None,
+    ) -> Pipeline[R]: ...
+    def map(
+        self,
+        function: Callable[[T], Any],
+        *,
+        concurrency: int = 1,
+        timeout: Duration | None = None,
+        schema: Definition | None = None,
+        name: str | None = None,
+        on_error: OnError | None = None,
+    ) -> Pipeline[Any]:
+        """Each record becomes what the function returns, as with ``transform``, which names the step.
+
+        As in:
+
+            .map(lambda order: {**order, "total": order["price"] * order["quantity"]})
+        """
+        return self._apply("map", function, name, on_error, concurrency, timeout, schema)
 
     @overload
     def filter(self, predicate: Expr | str, *, name: str | None = None) -> Pipeline[T]: ...
@@ -457,127 +521,6 @@ class Pipeline(Generic[T]):
         )
         return self._then(node)
 
-    @overload
-    def anomalies(
-        self,
-        field: str,
-        *,
-        window: Duration,
-        algorithm: Algorithm = "zscore",
-        threshold: float | None = None,
-        by: str | Expr | Callable[[T], object] | None = None,
-        min_samples: int = 10,
-        grace: Duration = 0,
-        emit: Shown = "anomalies",
-        name: str | None = None,
-        on_error: OnError | None = None,
-    ) -> Pipeline[Record]: ...
-    @overload
-    def anomalies(
-        self,
-        *,
-        rules: str,
-        by: str | Expr | Callable[[T], object] | None = None,
-        grace: Duration = 0,
-        emit: Shown = "anomalies",
-        name: str | None = None,
-        on_error: OnError | None = None,
-    ) -> Pipeline[Record]: ...
-    def anomalies(
-        self,
-        field: str | None = None,
-        *,
-        window: Duration | None = None,
-        algorithm: Algorithm | None = None,
-        threshold: float | None = None,
-        by: str | Expr | Callable[[T], object] | None = None,
-        min_samples: int | None = None,
-        grace: Duration = 0,
-        emit: Shown = "anomalies",
-        rules: str | None = None,
-        name: str | None = None,
-        on_error: OnError | None = None,
-    ) -> Pipeline[Record]:
-        """A row for each number that is unlike those before it: value, mean, deviation, score, key, time.
-
-        ``algorithm``: zscore, mad, iqr or ewma (``pipeline.analytics.detectors`` says how they judge), of the
-        last ``window`` of event time, for each key. ``threshold``: the score above which a number is unusual.
-        ``min_samples``: how many must have come before. ``emit="scores"`` gives a row for every number.
-        ``rules``: a set that the broker keeps says all that, and may change while the pipeline runs.
-
-            .anomalies("temperature", by="sensor", window="10m", threshold=4)
-            .anomalies(rules="sensors", by="sensor")
-        """
-        arguments.choice("emit", emit, get_args(Shown))
-        step, keyed = self._looking(by, name, grace, on_error)
-        if rules is not None:
-            arguments.refuse_beside_rules("anomalies", field, window, algorithm, threshold, min_samples)
-            return keyed._then(building.ruled(step, "anomalies", rules=rules, emit=emit))
-        if field is None or window is None:
-            raise ConfigError(
-                "anomalies() needs a field and a window: anomalies('temperature', window='10m')"
-            )
-        return keyed._then(
-            building.anomalies(
-                step,
-                field=field,
-                algorithm=algorithm or "zscore",
-                window=durations.parse(window),
-                threshold=threshold,
-                min_samples=10 if min_samples is None else min_samples,
-                emit=emit,
-            )
-        )
-
-    def patterns(
-        self,
-        texts: Mapping[str, str] | None = None,
-        *,
-        by: str | Expr | Callable[[T], object] | None = None,
-        event: str | None = None,
-        events: int = EVENTS,
-        grace: Duration = 0,
-        rules: str | None = None,
-        step_name: str | None = None,
-        on_error: OnError | None = None,
-        **named: str,
-    ) -> Pipeline[Record]:
-        """A row for each pattern that is found: its name, key, start and end, value, and its last events.
-
-        ``pipeline.analytics.patterns`` says what can be written. ``event``: the field that a bare name in a
-        sequence is a value of (``type``, if not said). ``events``: how many records a row shows. ``rules``:
-        the patterns are those of a set that the broker keeps, and may change while the pipeline runs.
-
-            .patterns(rapid="COUNT(*) > 10 IN 30s WHERE action = 'click'", by="user_id")
-            .patterns({"left": "login THEN NOT purchase WITHIN 5m"}, by="user_id", event="action")
-            .patterns(rules="fraud", by="user_id")
-        """
-        step, keyed = self._looking(by, step_name, grace, on_error)
-        if rules is not None:
-            arguments.refuse_beside_rules("patterns", texts or None, named or None, event)
-            return keyed._then(building.ruled(step, "patterns", rules=rules, events=events))
-        said = {**(texts or {}), **named}
-        return keyed._then(building.patterns(step, texts=said, event=event or "type", events=events))
-
-    def _looking(
-        self,
-        by: str | Expr | Callable[[T], object] | None,
-        name: str | None,
-        grace: Duration,
-        on_error: OnError | None,
-    ) -> tuple[building.Told, Pipeline[T]]:
-        """What a step that looks for something is told, and what it follows."""
-        keyed = self._keyed(by)
-        policy = arguments.policy(on_error)
-        told = building.Told(caller(), keyed._inputs(), name or "", policy, durations.parse(grace))
-        return told, keyed
-
-    def _keyed(self, by: str | Expr | Callable[[T], object] | None) -> Pipeline[T]:
-        """By that key; else by the one there is, or all together."""
-        if by is not None:
-            return self.key_by(by)
-        return self if any(map(parts_of, self._inputs())) else self.key_by(all=lit("all"))
-
     def deduplicate(
         self, *fields: str, within: Duration | None = None, grace: Duration = 0, name: str | None = None
     ) -> Pipeline[T]:
@@ -619,13 +562,17 @@ class Pipeline(Generic[T]):
         backoff: Backoff | None = None,
         delay: Duration | None = None,
         then: Outcome | None = None,
+        callback: Callback | None = None,
     ) -> Pipeline[T]:
         """What happens to a record that a step fails on, for all steps that do not say it themselves.
 
-        Without it, the record is left out, counted and reported ("skip").
+        Without it, the run stops ("fail"): the error names the step, your line and the record, and the
+        checkpoint stays before the batch. ``"skip"`` leaves the record out and counts it.
 
             .on_error("retry", max_retries=3, backoff="exponential", then=DeadLetters("failed-events"))
             .on_error(DeadLetters("failed-events"))
+            .on_error(retry(on=(TimeoutError,), then=DeadLetters("failed-events"), otherwise="skip"))
+            .on_error("skip", callback=lambda error, record, step: print(step, error))
         """
         policy = policy_of(action)
         policy = replace(
@@ -634,6 +581,7 @@ class Pipeline(Generic[T]):
             backoff=backoff or policy.backoff,
             delay=policy.delay if delay is None else durations.parse(delay),
             then=then or policy.then,
+            callback=callback or policy.callback,
         )
         return _pipeline(replace(self._draft, policy=policy))
 

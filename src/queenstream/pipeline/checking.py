@@ -12,7 +12,6 @@ from queenstream.pipeline.endpoints import Cassandra, Endpoint, Postgres, Side, 
 from queenstream.pipeline.inferring import Report
 from queenstream.pipeline.lineage import in_order, time_of
 from queenstream.pipeline.nodes import WINDOW_END, WINDOW_START, Node
-from queenstream.pipeline.policies import DeadLetters
 from queenstream.pipeline.problems import Problem
 from queenstream.schemas import Field, Schema
 
@@ -182,8 +181,9 @@ def _check_write(node: nodes.Write, schema: Schema | None, report: Report) -> No
 
 
 def _check_dead_letters(node: Node, report: Report) -> None:
-    if isinstance(node.policy.then, DeadLetters):
-        _check_loop(node.policy.then.sink, node, "has its dead letters in", report)
+    letters = node.policy.letters
+    if letters is not None:
+        _check_loop(letters.sink, node, "has its dead letters in", report)
 
 
 def _check_loop(sink: Sink, node: Node, does: str, report: Report) -> None:

@@ -521,17 +521,27 @@ class Postgres(Source[Record], Sink):
 
 @dataclass(frozen=True)
 class Function(Sink):
-    """A function that takes each record; with ``batch``, a list of them. It may be async.
+    """A function that takes each record; with ``batch_size``, lists of up to so many. It may be async.
 
-    After a crash it may see records again.
+    ``batch``: lists of all that is written at once, however many that are. After a crash the function may
+    see records again.
+
+    >>> Function(print, batch_size=500).options()
+    {'batch_size': '500'}
     """
 
     function: Callable[[Any], object] | Callable[[Any], Awaitable[object]]
     _: KW_ONLY
     name: str | None = None
     batch: bool = False
+    batch_size: int | None = None
 
     kind: ClassVar[str] = "function"
+
+    def __post_init__(self) -> None:
+        size = self.batch_size
+        if size is not None and (isinstance(size, bool) or size < 1):
+            raise ConfigError(f"batch_size is {size!r}; write how many records a call may get, from 1")
 
     @property
     def label(self) -> str:

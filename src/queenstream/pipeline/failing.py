@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from queenstream.errors import StepFailed
 from queenstream.pipeline.keys import key_to_json
 from queenstream.pipeline.nodes import Node
+from queenstream.pipeline.policies import Outcome
 from queenstream.pipeline.records import moment, short
+
+log = logging.getLogger("queenstream.pipeline")
 
 
 class Gone:
@@ -39,6 +44,40 @@ def the_end(node: Node, record: object, error: Exception) -> str:
     return (
         f"{node.where}: {node.name} failed on {short(record, 80)}: {told(error)}; mend the record or "
         "the step, or write on_error='skip' or DeadLetters('name') to go on without such records"
+    )
+
+
+def may_retry(node: Node, record: Any, error: Exception, attempt: int) -> bool:
+    """Whether a record is tried again after its failed try number ``attempt``, counted from 1."""
+    if attempt > node.policy.max_retries:
+        return False
+    try:
+        return node.policy.is_for(error, record)
+    except Exception as broken:
+        raise _broken_policy(node, record, error, broken) from broken
+
+
+def give_up(node: Node, record: Any, error: Exception) -> Outcome:
+    """What becomes of a record after its last try; tells the policy's callback. ``StepFailed``: the end."""
+    policy = node.policy
+    if policy.callback is not None:
+        try:
+            policy.callback(error, record, node.name)
+        except Exception:
+            log.exception("%s: the callback of the error policy failed", node.name)
+    try:
+        outcome = policy.outcome(error, record)
+    except Exception as broken:
+        raise _broken_policy(node, record, error, broken) from broken
+    if outcome == "fail":
+        raise StepFailed(the_end(node, record, error)) from error
+    return outcome
+
+
+def _broken_policy(node: Node, record: Any, error: Exception, broken: Exception) -> StepFailed:
+    return StepFailed(
+        f"{node.where}: {node.name} failed on {short(record, 80)}: {told(error)}; its error policy failed "
+        f"too: {told(broken)}; mend the function that is given as on="
     )
 
 

@@ -1,6 +1,6 @@
 """Dead letters that come back: what one has to be, and where its record is let in again.
 
->>> doors = Doors("totals", {"parse": (Door(),)})
+>>> doors = Doors("totals", "replay:failed", {"parse": (Door(),)})
 >>> doors.open({"pipeline": "totals", "step": "parse", "record": {"n": 1}, "input": 0})
 Entrant(step='parse', record={'n': 1}, along=Along(time=None, key=None, port=0), error=None)
 """
@@ -83,14 +83,16 @@ def _object(record: Any, of: type) -> Any:
 class Doors:
     """Where the letters of a ``Replay`` can go, by step. It can travel to another process."""
 
-    def __init__(self, pipeline: str, doors: Mapping[str, tuple[Door, ...]]) -> None:
+    def __init__(self, pipeline: str, replay: str, doors: Mapping[str, tuple[Door, ...]]) -> None:
         self._pipeline = pipeline
+        self._replay = replay
         self._doors = dict(doors)
 
     @classmethod
-    def of(cls, plan: Plan, replay: Replay) -> Doors:
-        """Those of a plan."""
-        return cls(plan.name, {step: _doors_of(plan, plan.node(step)) for step in replay.steps})
+    def of(cls, plan: Plan, replay: Replay, kinds: tuple[type[Node], ...] = (Node,)) -> Doors:
+        """Those of a plan, at steps of these kinds."""
+        steps = [each for each in map(plan.node, replay.steps) if isinstance(each, kinds)]
+        return cls(plan.name, replay.name, {each.name: _doors_of(plan, each) for each in steps})
 
     def open(self, letter: Any) -> Entrant | None:
         """The record of a letter; None: it is another pipeline's. ``PayloadInvalid``: no step has it."""
@@ -102,6 +104,8 @@ class Doors:
         if letter["pipeline"] != self._pipeline:
             return None
         step = letter["step"]
+        if step == self._replay:  # a letter that could not be opened before; its record is that letter
+            return self.open(letter["record"])
         doors = self._doors.get(step) if isinstance(step, str) else None
         if doors is None:
             known = ", ".join(self._doors)

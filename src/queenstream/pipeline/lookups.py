@@ -139,9 +139,9 @@ class Joining:
         return {name: found.get(theirs) for name, theirs in self._fields}
 
 
-def failures(found: Sequence[Found]) -> list[int]:
-    """Which keys could not be looked up."""
-    return [index for index, each in enumerate(found) if isinstance(each, Exception)]
+def failures(found: Sequence[Found]) -> list[tuple[int, Exception]]:
+    """Which keys could not be looked up, and why."""
+    return [(index, each) for index, each in enumerate(found) if isinstance(each, Exception)]
 
 
 def answered(found: Found) -> dict[str, Any] | None:

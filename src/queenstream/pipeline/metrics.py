@@ -6,12 +6,15 @@ one.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
 
 from queenstream import figures
+from queenstream.errors import ConfigError
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -147,11 +150,26 @@ def prometheus_text(pipeline: str, stats: Stats) -> bytes:
     return generate_latest(registry)
 
 
-def serve_prometheus(pipeline: str, stats: Stats, port: int, host: str) -> int:
-    """Serve them over HTTP while the process lives; gives the port, which is a free one for 0."""
-    from prometheus_client import CollectorRegistry, start_http_server
+def serve_prometheus(pipeline: str, stats: Stats, port: int, host: str, path: str) -> int:
+    """Serve them over HTTP at a path while the process lives; gives the port, which is a free one for 0."""
+    if not path.startswith("/"):
+        raise ConfigError(f"the path of metrics is {path!r}; write it from the root, such as '/metrics'")
 
-    registry = CollectorRegistry()
-    registry.register(PrometheusCollector(pipeline, stats))
-    server, _ = start_http_server(port, host, registry)
-    return int(server.server_port)
+    from prometheus_client import CONTENT_TYPE_LATEST
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = self.path.partition("?")[0] == path
+            body = prometheus_text(pipeline, stats) if found else b"not here\n"
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Type", CONTENT_TYPE_LATEST if found else "text/plain")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing: Prometheus asks all the time."""
+
+    server = ThreadingHTTPServer((host, port), Handler)
+    threading.Thread(target=server.serve_forever, name="queenstream-metrics", daemon=True).start()
+    return server.server_port

@@ -26,7 +26,7 @@ from queenstream import windows
 from queenstream.aggregates import Aggregate
 from queenstream.pipeline.endpoints import Sink, Source
 from queenstream.pipeline.expressions import Expr
-from queenstream.pipeline.policies import BLOCK, SKIP, Backpressure, ErrorPolicy
+from queenstream.pipeline.policies import BLOCK, FAIL, Backpressure, ErrorPolicy
 from queenstream.schemas import Schema
 
 Mode: TypeAlias = Literal["map", "filter", "flat_map"]
@@ -81,7 +81,7 @@ class Node:
     @property
     def policy(self) -> ErrorPolicy:
         """What to do with a record that this node fails on."""
-        return self.on_error or SKIP
+        return self.on_error or FAIL
 
     def __repr__(self) -> str:
         # Not with its inputs: of a long pipeline that would be a page.
@@ -109,7 +109,7 @@ class Replay(Read):
     It stands beside the graph: it is nobody's input, though what it takes goes on at the ``steps``. So it
     has no part in event time: nobody waits for it, and a record that it lets in moves no clock; whether that
     record is late, the step decides as for all others. What is no letter of one of the ``steps`` is an error
-    of this node; letters of other pipelines are passed over.
+    of this node, and goes back to the dead letters; letters of other pipelines are passed over.
     """
 
     kind: ClassVar[str] = "replay"

@@ -27,7 +27,7 @@ from queenstream.pipeline.nodes import (
     Union,
     Write,
 )
-from queenstream.pipeline.policies import SKIP, DeadLetters, ErrorPolicy
+from queenstream.pipeline.policies import FAIL, ErrorPolicy
 from queenstream.pipeline.problems import PipelineError, Problem
 from queenstream.schemas import Schema
 
@@ -80,8 +80,8 @@ class Draft:
         )
 
     def policy_for(self, node: Node) -> ErrorPolicy:
-        """A node's own policy, else that of the pipeline it came with, else this one's, else to skip."""
-        return node.on_error or self.pinned.get(node) or self.policy or SKIP
+        """A node's own policy, else that of the pipeline it came with, else this one's, else to fail."""
+        return node.on_error or self.pinned.get(node) or self.policy or FAIL
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Plan:
     name: str
     nodes: tuple[Node, ...]
     schemas: Mapping[str, Schema | None]
-    policy: ErrorPolicy = SKIP
+    policy: ErrorPolicy = FAIL
 
     @property
     def sources(self) -> tuple[Read, ...]:
@@ -116,8 +116,8 @@ class Plan:
     @property
     def dead_letters(self) -> tuple[Sink, ...]:
         """Where the dead letters of its steps go, each once."""
-        outcomes = [node.policy.then for node in self.nodes]
-        found = {each.sink.address: each.sink for each in outcomes if isinstance(each, DeadLetters)}
+        letters = [node.policy.letters for node in self.nodes]
+        found = {each.sink.address: each.sink for each in letters if each is not None}
         return tuple(found.values())
 
     @property
@@ -175,7 +175,7 @@ def make_plan(draft: Draft) -> Plan:
     if problems:
         raise PipelineError(draft.name, tuple(dict.fromkeys(problems)))
     nodes = [_with_schema(node, schemas) for node in nodes]
-    return Plan(draft.name, tuple(nodes), MappingProxyType(schemas), draft.policy or SKIP)
+    return Plan(draft.name, tuple(nodes), MappingProxyType(schemas), draft.policy or FAIL)
 
 
 def _with_schema(node: Node, schemas: Mapping[str, Schema | None]) -> Node:
@@ -216,8 +216,8 @@ def _replays(nodes: Collection[Node], names: _Names) -> list[Replay]:
     """For each place of dead letters, what brings them back to the steps that they are from."""
     found: dict[tuple[str, ...], Replay] = {}
     for node in nodes:
-        letters = node.policy.then
-        if not isinstance(letters, DeadLetters) or isinstance(node, Late | Union):  # these never fail
+        letters = node.policy.letters
+        if letters is None or isinstance(node, Late | Union):  # these never fail
             continue
         source, sink = letters.comes_back_from, letters.sink
         if source is None:
@@ -225,7 +225,9 @@ def _replays(nodes: Collection[Node], names: _Names) -> list[Replay]:
         replay = found.get(sink.address)
         if replay is None:
             name = names.fresh(f"replay:{sink.label}")
-            replay = Replay(where=node.where, source=source, name=name, on_error=SKIP)
+            # A letter that cannot be let in again goes back to where the dead letters are.
+            back = ErrorPolicy(then=letters)
+            replay = Replay(where=node.where, source=source, name=name, on_error=back)
         found[sink.address] = replace(replay, steps=(*replay.steps, node.name))
     return list(found.values())
 

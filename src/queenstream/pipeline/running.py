@@ -17,6 +17,8 @@ from queenstream.errors import ConfigError
 
 if TYPE_CHECKING:
     from queenstream.pipeline.planning import Plan
+    from queenstream.pipeline.progress import Progress
+    from queenstream.pipeline.summary import Summary
 
 EngineName: TypeAlias = Literal["spark", "local"]
 Until: TypeAlias = Literal["stopped", "caught_up"]
@@ -35,6 +37,10 @@ class RunKeywords(TypedDict, total=False):
     until: Until
     url: str | None
     token: str | None
+    max_batch_rows: int | None
+    max_batch_bytes: int | None
+    progress: Progress | None
+    summary: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +51,10 @@ class RunOptions:
     ``interval``: how often to checkpoint (Spark: how often a batch starts). ``until``: run on, or only up to
     what is there when it starts. ``url`` and ``token``: of the broker whose queues and streams it uses, where
     they name none; without them ``QUEEN_URL`` and ``QUEEN_TOKEN`` are taken, as a client does.
+    ``max_batch_rows`` and ``max_batch_bytes`` (approximate) limit what a batch reads from each source; each
+    engine has defaults that keep memory flat whatever the backlog. ``progress``
+    is called with each phase of the start on Spark; the local engine has none that takes long.
+    ``summary``: whether it writes its progress and, when it ends, its summary to standard error.
     """
 
     master: str | None = None
@@ -54,6 +64,10 @@ class RunOptions:
     until: Until = "stopped"
     url: str | None = None
     token: str | None = field(default=None, repr=False)
+    max_batch_rows: int | None = None
+    max_batch_bytes: int | None = None
+    progress: Progress | None = field(default=None, repr=False, compare=False)
+    summary: bool = True
 
     @classmethod
     def of(cls, said: RunKeywords) -> RunOptions:
@@ -64,6 +78,12 @@ class RunOptions:
             raise ConfigError(f"run() does not know {', '.join(sorted(unknown))}; it knows engine, {known}")
         if said.get("until", "stopped") not in get_args(Until):
             raise ConfigError(f"until is {said['until']!r}; write 'stopped' or 'caught_up'")
+        for name, most in (
+            ("max_batch_rows", said.get("max_batch_rows")),
+            ("max_batch_bytes", said.get("max_batch_bytes")),
+        ):
+            if most is not None and (isinstance(most, bool) or most < 1):
+                raise ConfigError(f"{name} is {most!r}; write a whole number from 1 on, or leave it out")
         interval = said.get("interval")
         return cls(
             master=said.get("master"),
@@ -73,6 +93,10 @@ class RunOptions:
             until=said.get("until", "stopped"),
             url=said.get("url"),
             token=said.get("token"),
+            max_batch_rows=said.get("max_batch_rows"),
+            max_batch_bytes=said.get("max_batch_bytes"),
+            progress=said.get("progress"),
+            summary=said.get("summary", True),
         )
 
 
@@ -91,11 +115,15 @@ class Run(Protocol):
         """Its figures: ``messages_per_second``, latencies, ``error_rate``, ``watermark_lag_seconds`` …"""
         ...
 
-    def metrics(self) -> bytes:
-        """The same as text for Prometheus."""
+    def summary(self) -> Summary:
+        """What it has done so far: records per step and sink, time, checkpoint, warnings."""
         ...
 
-    def serve_metrics(self, port: int = 0, host: str = "127.0.0.1") -> int:
+    def metrics(self) -> bytes:
+        """The figures as text for Prometheus."""
+        ...
+
+    def serve_metrics(self, port: int = 0, host: str = "127.0.0.1", path: str = "/metrics") -> int:
         """Serve them over HTTP while the process lives; gives the port, which is a free one for 0."""
         ...
 

@@ -18,7 +18,7 @@ from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.problems import PipelineError, Problem
 from queenstream.pipeline.running import RunOptions
 from queenstream.spark import flow
-from queenstream.spark.graph import Graph, clocks_of, graph_of
+from queenstream.spark.graph import Graph, clocks_of, counted, graph_of
 from queenstream.spark.sources import Decoder
 from queenstream.spark.stages import Entry, ReplayEntry, Stage
 
@@ -104,6 +104,7 @@ class Compiler:
         self._plan = plan
         self._decoders = decoders
         self._graph: Graph = graph_of(plan, told)
+        self.counted = counted(self._graph)
 
     def compile(self, sources: Mapping[str, DataFrame]) -> DataFrame:
         """The whole plan; ``sources`` by the names of the steps that read them."""

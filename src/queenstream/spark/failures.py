@@ -6,29 +6,36 @@ on them before anything of the batch is written: so they are as exactly-once as 
 
 from __future__ import annotations
 
+import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from queenstream.pipeline.failing import GONE, Along, Gone, letter, the_end
+from queenstream.pipeline.failing import GONE, Along, Gone, give_up, letter, may_retry, told
 from queenstream.pipeline.nodes import Node, Stateful
+from queenstream.pipeline.policies import DeadLetters
+from queenstream.pipeline.records import short
 from queenstream.spark.records import Item
 
+log = logging.getLogger("queenstream.spark")
 
-class Ended(Exception):
-    """Ends the work of a task: a step's policy is to end the pipeline; it holds the message for people."""
+_LOG_SECONDS = 10.0  # between two lines about a step
 
 
 @dataclass(slots=True)
 class Troubles:
-    """What went wrong in a piece of work: dead letters by the step that failed, and counts by step."""
+    """What went wrong in a piece of work: dead letters by the step that failed, and counts by step.
+
+    ``examples``: of each step that failed, the first record and why.
+    """
 
     pipeline: str
     letters: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    examples: dict[str, str] = field(default_factory=dict)
 
     def count(self, step: str, what: str, number: int = 1) -> None:
         """So many more of ``what`` at a step: taken, given, failed, retried, late, dead_letters."""
@@ -37,18 +44,17 @@ class Troubles:
 
 
 class Guard:
-    """What stands between a step's failures and the pipeline. ``sends``: it has dead letters.
+    """What stands between a step's failures and the pipeline.
 
     ``serves``: the items that a step with state is at work on, and which of its inputs they are from.
     """
 
-    __slots__ = ("_node", "_policy", "_sends", "_troubles", "serves")
+    __slots__ = ("_node", "_policy", "_troubles", "serves")
 
-    def __init__(self, node: Node, troubles: Troubles, *, sends: bool) -> None:
+    def __init__(self, node: Node, troubles: Troubles) -> None:
         self._node = node
         self._policy = node.policy
         self._troubles = troubles
-        self._sends = sends
         self.serves: tuple[Sequence[Item], int] = ((), 0)
 
     def each(
@@ -77,7 +83,7 @@ class Guard:
     def recover(self, record: Any, error: Exception, call: Callable[[Any], Any], went: Along | None) -> Any:
         """What a further try gives, or ``GONE`` after the last one; the first failed with ``error``."""
         attempt = 1
-        while attempt <= self._policy.max_retries:
+        while may_retry(self._node, record, error, attempt):
             time.sleep(self._policy.pause(attempt).total_seconds())
             self._troubles.count(self._node.name, "retried")
             attempt += 1
@@ -97,7 +103,7 @@ class Guard:
     ) -> Any:
         """The same for what is awaited."""
         attempt = 1
-        while attempt <= self._policy.max_retries:
+        while may_retry(self._node, record, error, attempt):
             await sleep(self._policy.pause(attempt).total_seconds())
             self._troubles.count(self._node.name, "retried")
             attempt += 1
@@ -115,9 +121,9 @@ class Guard:
         """Count it, and do what the policy says comes after the last try."""
         node = self._node
         self._troubles.count(node.name, "failed")
-        if self._policy.then == "fail":
-            raise Ended(the_end(node, record, error)) from error
-        if self._sends:
+        if node.name not in self._troubles.examples:
+            self._troubles.examples[node.name] = f"{short(record)}: {told(error)}"
+        if isinstance(give_up(node, record, error), DeadLetters):
             self._troubles.count(node.name, "dead_letters")
             now = datetime.now(UTC)
             made = letter(self._troubles.pipeline, node.name, record, error, attempts, now, went)
@@ -130,8 +136,52 @@ def along(item: Item, port: int = 0) -> Along:
     return Along(item.time, item.key, port)
 
 
+class FailureLog:
+    """Logs what the steps of a run failed on and left out: of each batch how many records, and one of them.
+
+    A step is logged once in ten seconds at most; what came in between is in the next line.
+    """
+
+    def __init__(self, pipeline: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._pipeline = pipeline
+        self._clock = clock
+        self._last: dict[str, float] = {}
+        self._unsaid: dict[str, int] = {}
+        self._total: dict[str, int] = {}
+
+    def __call__(self, step: str, number: int, example: str) -> None:
+        """A step failed on so many more records."""
+        self._total[step] = self._total.get(step, 0) + number
+        number += self._unsaid.pop(step, 0)
+        last, now = self._last.get(step), self._clock()
+        if last is not None and now < last + _LOG_SECONDS:
+            self._unsaid[step] = number
+            return
+        self._last[step] = now
+        log.warning(
+            "%s: %s failed on %d record(s), %d so far; the first: %s",
+            self._pipeline,
+            step,
+            number,
+            self._total[step],
+            example,
+        )
+
+
+def messages_of(error: BaseException | None) -> Iterator[str]:
+    """All that an error of Spark's says, with what it was caused by."""
+    while error is not None:
+        yield str(error)
+        yield str(getattr(error, "_stackTrace", None) or "")
+        error = getattr(error, "_cause", None) or error.__cause__
+
+
 _OURS = re.compile(r"queenstream(?:\.\w+)+\.\w+: (.+)")
-_RAISED = re.compile(r"^(?:\w+\.)*\w+(?:Error|Exception): .+$", re.MULTILINE)
+# Not what only says that Java failed, or that somebody waited for it.
+_RAISED = re.compile(
+    r"^(?!py4j\.|.*Exception thrown in awaitResult)(?:\w+\.)*\w+(?:Error|Exception): .+$", re.MULTILINE
+)
+_CAUSED = re.compile(r"^Caused by: [\w.$]+(?:Error|Exception): (?!Job aborted)(.+)$", re.MULTILINE)
 
 
 def cause_of(failure: str) -> str:
@@ -141,8 +191,10 @@ def cause_of(failure: str) -> str:
     "no queue 'x'"
     >>> cause_of("[STREAM_FAILED] it failed\\nand so on")
     '[STREAM_FAILED] it failed'
+    >>> cause_of("py4j.protocol.Py4JJavaError: o2\\nCaused by: x.SparkException: a worker is gone")
+    'a worker is gone'
     """
-    for pattern in (_OURS, _RAISED):
+    for pattern in (_OURS, _RAISED, _CAUSED):
         found = pattern.findall(failure)
         if found:
             return str(found[-1])

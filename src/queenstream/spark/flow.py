@@ -67,8 +67,8 @@ def values_of(passage: Passage, troubles: Troubles, graph: Graph) -> Iterator[tu
     for sub, (step, letter) in enumerate(troubles.letters):
         yield (step, LETTER, "", 0, sub, None, False, packed(letter, None))
     if troubles.counts:
-        yield ("", COUNTS, "", 0, 0, None, False, packed(troubles.counts, None))
-    troubles.letters, troubles.counts = [], {}
+        yield ("", COUNTS, "", 0, 0, None, False, packed(troubles.counts, troubles.examples))
+    troubles.letters, troubles.counts, troubles.examples = [], {}, {}
 
 
 def failure(message: str) -> tuple[Any, ...]:

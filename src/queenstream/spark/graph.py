@@ -13,10 +13,11 @@ from typing import Any
 
 from queenstream import paths
 from queenstream.pipeline import nodes
+from queenstream.pipeline.fields import untyped_reads
 from queenstream.pipeline.lineage import in_order
 from queenstream.pipeline.nodes import Node
 from queenstream.pipeline.planning import Plan
-from queenstream.pipeline.policies import DeadLetters
+from queenstream.pipeline.policies import DeadLetters, Outcome
 from queenstream.pipeline.records import hashable
 from queenstream.pipeline.running import RunOptions
 from queenstream.spark.records import Item
@@ -39,24 +40,24 @@ class Step:
     """A node without its inputs, and what it needs to know of the plan around it.
 
     ``delay_us``: how far the watermark at its inputs is behind the query's. ``depth``: how many steps with
-    state a record has passed when it comes here, this one included. ``sends``: its policy has dead letters.
+    state a record has passed when it comes here, this one included.
     ``known``: the names of the fields of each input, where they are known. ``is_clock``: the event times
     that it sees move the watermark. ``alone``: no other source moves it, and nothing holds records back on
     their way here: after a batch the watermark is at all that came. ``broker``: the URL and the token of the
-    run's, for a step that asks it.
+    run's, for a step that asks it. ``reads``: by input, the paths that it reads of untyped records.
     """
 
     node: Node
     ways: tuple[Way, ...]
     depth: int
     delay_us: int
-    sends: bool
     shared: bool
     known: tuple[tuple[str, ...], ...]
     late_to: tuple[str, ...] = ()
     is_clock: bool = False
     alone: bool = False
     broker: tuple[str | None, str | None] = (None, None)
+    reads: tuple[tuple[str, ...], ...] = ()
 
     @property
     def name(self) -> str:
@@ -80,6 +81,7 @@ def graph_of(plan: Plan, told: RunOptions | None = None) -> dict[str, Step]:
     delays: dict[Node, int] = {}
     steps: dict[str, Step] = {}
     clocks = clocks_of(plan)
+    reads = untyped_reads(plan)
     one_clock = [len(reads) for reads in clocks.values()] == [1]
     for node in plan.nodes:
         depths[node] = max((depths[each] for each in node.inputs), default=0) + node.keeps_state
@@ -90,15 +92,24 @@ def graph_of(plan: Plan, told: RunOptions | None = None) -> dict[str, Step]:
             ways=_ways(plan, node),
             depth=depths[node],
             delay_us=at_inputs,
-            sends=isinstance(node.policy.then, DeadLetters),
             shared=_shares(plan, node),
             known=tuple(_names(plan, each) for each in node.inputs),
             late_to=tuple(each.name for each in plan.consumers(node) if isinstance(each, nodes.Late)),
             is_clock=node in clocks,
             alone=one_clock and node.keeps_state and depths[node] == 1,
             broker=broker if isinstance(node, nodes.Lookup) else (None, None),
+            reads=reads.get(node.name, ()),
         )
     return steps
+
+
+def counted(graph: Graph) -> dict[str, list[str]]:
+    """What tasks count at each step: behind the first steps with state each key is a piece of work."""
+    return {
+        name: ["taken"] if step.has_state else ["taken", "given"]
+        for name, step in graph.items()
+        if step.depth == step.has_state
+    }
 
 
 def clocks_of(plan: Plan) -> dict[Node, frozenset[nodes.Read]]:
@@ -147,13 +158,18 @@ def _ways(plan: Plan, node: Node) -> tuple[Way, ...]:
 
 def _stripped(node: Node) -> Node:
     policy = node.policy
-    then = "skip" if isinstance(policy.then, DeadLetters) else policy.then
-    bare = replace(node, inputs=(), on_error=replace(policy, then=then))
+    otherwise = None if policy.otherwise is None else _stub(policy.otherwise)
+    bare = replace(node, inputs=(), on_error=replace(policy, then=_stub(policy.then), otherwise=otherwise))
     if isinstance(bare, nodes.Read):
         return nodes.Node(where=bare.where, name=bare.name, on_error=bare.on_error)
     if isinstance(bare, nodes.Write):
         return nodes.Node(where=bare.where, name=bare.name, on_error=bare.on_error)
     return bare
+
+
+def _stub(outcome: Outcome) -> Outcome:
+    """Without the sink of dead letters: the driver writes them, and it may not travel."""
+    return DeadLetters("dead letters") if isinstance(outcome, DeadLetters) else outcome
 
 
 def _delay_us(node: Node) -> int:

@@ -29,15 +29,13 @@ from queenstream.pipeline.topics import Found, coordinates, records_of
 from queenstream.schemas import Schema
 from queenstream.schemas.types import Struct
 from queenstream.spark.datasource import payloads
-from queenstream.spark.jars import KAFKA, kafka_jars
+from queenstream.spark.jars import KAFKA, kafka_jars, kafka_version
 from queenstream.spark.kinds import arrow_type
-from queenstream.spark.records import Item
+from queenstream.spark.records import Item, packed
 from queenstream.spark.sources import SOURCE_BITS, Decoded
 from queenstream.windows import to_us
 
 PACKAGE = f"org.apache.spark:{KAFKA}"
-VERSION = "4.2.0"
-"""Spark 4.3 runs with it; its own is not to be had everywhere."""
 
 _NOT_THERE = "Failed to find data source"
 _MOST = 200_000  # messages in a batch
@@ -64,13 +62,15 @@ _LOGIN = {
 }
 
 
-def read_kafka(spark: SparkSession, source: Kafka, pipeline: str) -> DataFrame:
+def read_kafka(
+    spark: SparkSession, source: Kafka, pipeline: str, max_batch_rows: int | None = None
+) -> DataFrame:
     """The messages of topics, as Spark's source has them."""
     options = {
         **_place(source),
         "groupIdPrefix": source.group or pipeline,
         "includeHeaders": "true",
-        "maxOffsetsPerTrigger": str(_MOST),
+        "maxOffsetsPerTrigger": str(max_batch_rows or _MOST),
         **_start(source),
     }
     reader = spark.readStream.format("kafka").options(**options)
@@ -162,14 +162,15 @@ def _content(name: str, path: str) -> str:
 
 def _add_source(spark: SparkSession) -> None:
     """Give the session the source, from the cache folder or from Maven Central."""
-    wanted = [str(jar) for jar in kafka_jars()] or [f"ivy://{PACKAGE}:{VERSION}"]
+    package = f"{PACKAGE}:{kafka_version()}"
+    wanted = [str(jar) for jar in kafka_jars()] or [f"ivy://{package}"]
     try:
         for each in wanted:
             spark.sql(f"ADD JAR '{each}'")
     except PySparkException as error:
         raise ConfigError(
             f"Spark's source for Kafka could not be fetched: {str(error).partition(chr(10))[0]}; start Spark "
-            f"with --packages {PACKAGE}:{VERSION}, or put its jars into the cache folder"
+            f"with --packages {package}, or put its jars into the cache folder"
         ) from None
 
 
@@ -189,10 +190,39 @@ def typed_rows(messages: DataFrame, source: Kafka, schema: Schema, columns: str)
         read = payloads.reader(StructType(), arrow, fields)
         for batch in batches:
             data = _typed(batch.column("value").fill_null(_NULL), read)
-            made = [data, batch.column("offset"), batch.column("timestamp")]
-            yield pa.RecordBatch.from_arrays(made, names=["data", "id", "created_at"])
+            made = [data, batch.column("offset"), batch.column("timestamp"), misfits(batch, data)]
+            yield pa.RecordBatch.from_arrays(made, names=["data", "id", "created_at", "misfit"])
 
-    return messages.select("value", "offset", "timestamp").mapInArrow(typed, columns)
+    def misfits(batch: pa.RecordBatch, data: pa.Array) -> pa.Array:
+        bad = payloads.unfit(schema, data)
+        if not bad.true_count:
+            return pa.nulls(len(data), pa.binary())
+        make = records_of(source)
+        told = iter([_misfit(row, make) for row in batch.filter(bad).to_pylist()])
+        return pa.array([next(told) if wrong else None for wrong in bad.to_pylist()], pa.binary())
+
+    return messages.mapInArrow(typed, columns)
+
+
+def _misfit(row: dict[str, Any], make: Callable[[Found], Any]) -> bytes:
+    found = _found(row)
+    try:
+        make(found)
+    except PayloadInvalid as error:
+        return packed(coordinates(found), error)
+    return packed(coordinates(found), PayloadInvalid("its values are not what its columns can hold"))
+
+
+def _found(row: dict[str, Any]) -> Found:
+    return Found(
+        row["topic"],
+        row["partition"],
+        row["offset"],
+        to_us(row["timestamp"]) // 1_000,
+        row["key"],
+        row["value"],
+        [(each["key"], each["value"]) for each in row.get("headers") or ()],
+    )
 
 
 def _typed(values: pa.Array, read: Callable[[pa.Array], pa.Array]) -> pa.Array:
@@ -235,15 +265,7 @@ class KafkaDecoder:
         make = records_of(self._source)
         decoded = Decoded()
         for row in batch.to_pylist():
-            found = Found(
-                row["topic"],
-                row["partition"],
-                row["offset"],
-                to_us(row["timestamp"]) // 1_000,
-                row["key"],
-                row["value"],
-                [(each["key"], each["value"]) for each in row["headers"] or ()],
-            )
+            found = _found(row)
             try:
                 record = make(found)
             except PayloadInvalid as error:

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +27,10 @@ from queenstream.pipeline.running import RunOptions
 from queenstream.schemas import Schema
 from queenstream.spark.aggregating import TIME
 from queenstream.spark.kafka import batch_of_kafka, typed_rows
+from queenstream.spark.native.failures import Failures
 from queenstream.spark.native.frames import ENDED, Clock
+from queenstream.spark.native.needed import needed
+from queenstream.spark.native.replays import Replays
 from queenstream.spark.native.steps import read, source_columns, through
 from queenstream.spark.sources import Feed, batch_of_broker
 from queenstream.windows import Sliding, Tumbling
@@ -37,16 +39,26 @@ log = logging.getLogger("queenstream.spark")
 
 
 class LateRecords:
-    """Counts the late records of batches. ``feeds``: the sources that are read on the driver."""
+    """Counts the late records of batches. ``feeds``: the sources that are read on the driver.
+
+    ``order``: the sources as Spark's progress has them.
+    """
 
     def __init__(
-        self, plan: Plan, spark: SparkSession, feeds: Mapping[str, Feed], told: RunOptions, clock: Clock
+        self,
+        plan: Plan,
+        spark: SparkSession,
+        feeds: Mapping[str, Feed],
+        told: RunOptions,
+        clock: Clock,
+        order: Sequence[nodes.Read],
     ) -> None:
         self._plan = plan
         self._spark = spark
         self._feeds = feeds
         self._told = told
         self._clock = clock
+        self._order = order
         self._warned = False
 
     def __call__(self, progress: Any) -> int:
@@ -57,23 +69,38 @@ class LateRecords:
             return dropped  # a join counts records
         try:
             watermark = datetime.fromisoformat(dict(progress["eventTime"])["watermark"])
-            return self._count(node, progress["sources"][0], round(watermark.timestamp() * 1_000) * 1_000)
+            return self._count(node, progress["sources"], round(watermark.timestamp() * 1_000) * 1_000)
         except Exception as error:  # noqa: BLE001 - a figure is not worth a run
             if not self._warned:
                 self._warned = True
                 log.warning("%s: late records could not be counted: %s", self._plan.name, error)
             return 0
 
-    def _count(self, node: nodes.Aggregation, source: Any, watermark_us: int) -> int:
+    def _count(self, node: nodes.Aggregation, sources: Any, watermark_us: int) -> int:
         assert isinstance(node.window, Tumbling | Sliding), "Spark has no others of ours"
-        [reading] = self._plan.sources
-        frame = read(reading, self._plan, partial(self._again, source))
+        by_read = dict(zip(self._order, sources, strict=True))
+        [reading] = self._plan.inputs
+        failures = Failures(self._plan, "main")
+        replays = Replays(self._plan, lambda replay: self._letters(by_read[replay], replay))
+        rows = self._again(by_read[reading], reading, needed(self._plan, reading))
+        frame = read(reading, failures, rows)
         for step in _between(reading, node):
+            replays.see(step, frame.schema, frame.keys)
             frame = through(step, frame)
+        [before] = node.inputs
+        came_back = replays.after(before, failures.of_replays())
+        if came_back is not None:
+            frame = frame.together([came_back])
         at = f.unix_micros(f.col(TIME))
         last_end = at - f.pmod(at, f.lit(node.window.slide_us)) + f.lit(node.window.size_us)
         late = frame.rows.where(last_end + f.lit(self._clock.shift_us) <= f.lit(watermark_us))
         return late.where(~f.col(ENDED)).count() if frame.ends else late.count()
+
+    def _letters(self, source: Any, replay: nodes.Replay) -> DataFrame:
+        """The letters that came back in a batch."""
+        start, end = (json.loads(source[name] or "null") for name in ("startOffset", "endOffset"))
+        assert isinstance(replay.source, Queue), "no others come back without Python"
+        return batch_of_broker(self._spark, replay.source, self._told, start["id"], end["id"], None)
 
     def _again(self, source: Any, reading: nodes.Read, schema: Schema) -> DataFrame:
         """The rows of a batch, from where the query had them."""

@@ -35,6 +35,10 @@ class Sources:
         self._told = told
         self.home: Home | None = None
 
+    def rows(self, read: Read, schema: Schema | None) -> DataFrame:
+        """For a plan without Python: in typed columns, or without a schema as its decoder takes it."""
+        return self.plain(read) if schema is None else self.typed(read, schema)
+
     def typed(self, read: Read, schema: Schema) -> DataFrame:
         """Its records in typed columns, with some of the fields that it has."""
         columns = source_columns(read, schema)
@@ -42,7 +46,7 @@ class Sources:
             empty = self.home is None
             return self._spark.createDataFrame([], columns) if empty else self._fed(read, columns)
         if isinstance(read.source, Kafka):
-            messages = read_kafka(self._spark, read.source, self._plan.name)
+            messages = self._of_kafka(read.source)
             return typed_rows(messages, read.source, schema, columns)
         return self._of_broker(read, schema)
 
@@ -51,12 +55,15 @@ class Sources:
         if is_fed(read.source):
             return self._fed(read, FED)
         if isinstance(read.source, Kafka):
-            return read_kafka(self._spark, read.source, self._plan.name)
+            return self._of_kafka(read.source)
         return self._of_broker(read, None)
 
     def _fed(self, read: Read, columns: str) -> DataFrame:
         assert self.home is not None, "it is fed from there"
         return read_fed(self._spark, self.home.feed(read.name), columns)
+
+    def _of_kafka(self, source: Kafka) -> DataFrame:
+        return read_kafka(self._spark, source, self._plan.name, self._told.max_batch_rows)
 
     def _of_broker(self, read: Read, schema: Schema | None) -> DataFrame:
         assert isinstance(read.source, Queue | Stream), "all others are fed, or Kafka's"

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from queenstream.pipeline import nodes
-from queenstream.pipeline.failing import GONE
+from queenstream.pipeline.failing import GONE, may_retry
 from queenstream.pipeline.lookups import Found, Joining, answered, failures
 from queenstream.spark.failures import Guard, along
 from queenstream.spark.graph import Step
@@ -30,24 +30,29 @@ class LookingUp:
         """The rows; those of an inner look-up for which nothing is there are left out."""
         keys = self._guard.each([item.record for item in items], self._joining.key, items)
         found = self._finder().find([None if key is GONE else key for key in keys])
-        attempts = self._again(keys, found)
+        attempts = self._again(items, keys, found)
         rows = [
-            (item, None if key is GONE else self._row(item, each, attempts))
-            for item, key, each in zip(items, keys, found, strict=True)
+            (item, None if key is GONE else self._row(item, each, tries))
+            for item, key, each, tries in zip(items, keys, found, attempts, strict=True)
         ]
         return [item._replace(record=row) for item, row in rows if row is not None]
 
-    def _again(self, keys: list[Any], found: list[Found]) -> int:
-        """Ask again, together, for what could not be answered; after how many tries it ends."""
-        policy = self._node.policy
+    def _again(self, items: list[Item], keys: list[Any], found: list[Found]) -> list[int]:
+        """Ask again, together, for what could not be answered; how many tries each record had."""
+        attempts = [1] * len(items)
         attempt = 1
-        while attempt <= policy.max_retries and (failed := failures(found)):
-            time.sleep(policy.pause(attempt).total_seconds())
+        while failed := [
+            at
+            for at, error in failures(found)
+            if may_retry(self._node, items[at].record, error, attempts[at])
+        ]:
+            time.sleep(self._node.policy.pause(attempt).total_seconds())
             self._guard.retried(len(failed))
             attempt += 1
             for index, each in zip(failed, self._finder().find([keys[at] for at in failed]), strict=True):
                 found[index] = each
-        return attempt
+                attempts[index] = attempt
+        return attempts
 
     def _row(self, item: Item, found: Found, attempts: int) -> dict[str, Any] | None:
         """The row; None: it is left out, or has failed."""

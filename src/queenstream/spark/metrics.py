@@ -10,8 +10,8 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,27 +38,32 @@ BEHIND = "behind"  # in what our own source reports: how many messages its last 
 
 @dataclass(frozen=True)
 class Observed:
-    """What Spark counts for a query without Python: by its names the step and what happened there.
+    """What Spark counts for a query without Python: by its names the step and what is counted there.
 
     ``late_at``: the step that may find records late; ``all_of``: the step that takes every row of the input.
-    ``clock``: what Spark's watermark is of, if there is one.
+    ``clock``: what Spark's watermark is of, if there is one. ``first``: what was wrong with the
+    first record of those that a row counts, if it says so. ``letters``: what is counted at several steps, by
+    the columns of a row.
     """
 
-    names: Mapping[str, tuple[str, str]]
+    names: Mapping[str, tuple[str, tuple[str, ...]]]
     late_at: str | None
     all_of: str | None
     clock: Clock | None = None
+    first: Callable[[Any], str | None] = lambda _: None
+    letters: Mapping[str, Mapping[str, tuple[str, str]]] = field(default_factory=dict)
 
 
 class RunMeter:
     """The counts of one run.
 
     ``told``: what to look for in the progress of a query without Python; ``late_in``: what counts its late
-    records.
+    records. ``failed`` is told of records that a step of such a query has left out: how many, and the first.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, failed: Callable[[str, int, str], None] = lambda *_: None) -> None:
         self.batches = 0
+        self._failed = failed
         self.told: Observed | None = None
         self.late_in: Late = lambda _: 0
         self._sources = [read.name for read in plan.sources]
@@ -88,6 +93,25 @@ class RunMeter:
         self._sink_counts = at_sinks
         if self.told is None:
             self._take(counts)
+        else:
+            self._add(counts)  # the rest is in Spark's progress
+
+    def begin(self, counted: Mapping[str, Iterable[str]]) -> None:
+        """These are counted at the steps: what does not happen is 0, and not unknown."""
+        self._add({step: dict.fromkeys(numbers, 0) for step, numbers in counted.items()})
+
+    @property
+    def last_batch(self) -> int | None:
+        """The number of the last batch that is done; None: none is."""
+        return None if self._batch < 0 else self._batch
+
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """What happened at each step so far."""
+        found = {step: dict(numbers) for step, numbers in self._counts.items()}
+        for step, more in self._sink_counts.items():
+            found[step] = {**found.get(step, {}), **more}
+        return found
 
     def progress(self, progress: Any) -> None:
         """What Spark tells of a batch; it counts once, whoever asks."""
@@ -99,6 +123,8 @@ class RunMeter:
     def _look(self, progress: Any) -> None:
         if self.told is not None:
             self._take(_observed(progress, self.told, self.late_in))
+            for step, number, first in _failures(progress, self.told):
+                self._failed(step, number, first)
         seconds = progress["batchDuration"] / 1_000
         self._durations.append((seconds, 1))
         if self.told is not None or self._seen == self._batch:
@@ -128,9 +154,7 @@ class RunMeter:
 
     def stats(self, *, live: bool, fed_behind: float) -> dict[str, float]:
         """All figures. ``fed_behind``: what is fed from the driver, and the query has not taken yet."""
-        counts = {step: dict(numbers) for step, numbers in self._counts.items()}
-        for step, more in self._sink_counts.items():
-            counts[step] = {**counts.get(step, {}), **more}
+        counts = self.counts
         watermark = self._reached()
         marks = {} if watermark is None else dict.fromkeys(self._with_state, watermark)  # a query has one
         return {
@@ -147,11 +171,14 @@ class RunMeter:
             "live": float(live),
         }
 
-    def _take(self, counts: Counts) -> None:
+    def _add(self, counts: Counts) -> None:
         for step, numbers in counts.items():
             known = self._counts.setdefault(step, {})
             for what, number in numbers.items():
                 known[what] = known.get(what, 0) + number
+
+    def _take(self, counts: Counts) -> None:
+        self._add(counts)
         read = [counts.get(name, {}) for name in self._sources]
         self._taken = sum(each.get("taken", 0) + each.get("failed", 0) for each in read)
         self._meter.took(self._taken)
@@ -178,14 +205,29 @@ def _observed(progress: Any, told: Observed, late_in: Late) -> dict[str, dict[st
     found: dict[str, dict[str, int]] = {}
     if told.late_at is not None:
         found[told.late_at] = {"late": late_in(progress)}
-    for name, (step, what) in told.names.items():
+    for name, (step, numbers) in told.names.items():
         row = progress["observedMetrics"].get(name)
         if row is not None:
-            found.setdefault(step, {})[what] = row[what]
+            known = found.setdefault(step, {})
+            known.update({what: known.get(what, 0) + row[what] for what in numbers})
+    for name, columns in told.letters.items():
+        row = progress["observedMetrics"].get(name)
+        for column, (step, what) in columns.items() if row is not None else ():
+            known = found.setdefault(step, {})
+            known[what] = known.get(what, 0) + row[column]
     if told.all_of is not None:
         all_of = found.setdefault(told.all_of, {})
         all_of["taken"] = progress["numInputRows"] - all_of.get("failed", 0)
     return found
+
+
+def _failures(progress: Any, told: Observed) -> Iterator[tuple[str, int, str]]:
+    """What steps have left out of a batch: how many records, and what was wrong with the first."""
+    for name, (step, what) in told.names.items():
+        row = progress["observedMetrics"].get(name)
+        first = None if row is None or "failed" not in what else told.first(row)
+        if first is not None:
+            yield step, row["failed"], first
 
 
 def _behind(source: Any) -> int:

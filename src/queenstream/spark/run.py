@@ -8,6 +8,7 @@ run.wait()
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -15,26 +16,28 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from queenstream.batches import Batch
 from queenstream.connectors import Context, Reader, reader_for, writer_for
 from queenstream.connectors.events import Events
-from queenstream.connectors.reporting import reporter_for
+from queenstream.connectors.reporting import reporter_for, without_secrets
 from queenstream.connectors.rules import with_rules
-from queenstream.errors import ConfigError, RunFailed
+from queenstream.errors import CheckpointError, ConfigError, QueenstreamError, RunFailed
+from queenstream.pipeline.fields import MissingFields
 from queenstream.pipeline.metrics import prometheus_text, serve_prometheus
 from queenstream.pipeline.nodes import Read
 from queenstream.pipeline.planning import Plan
+from queenstream.pipeline.progress import Phase, ProgressDisplay, shows_figures
 from queenstream.pipeline.running import RunOptions
+from queenstream.pipeline.summary import Checkpoint, State, Summarized, Summary, make_summary, print_summary
 from queenstream.schemas.types import Struct
 from queenstream.spark import session
 from queenstream.spark.asking import KeyState
 from queenstream.spark.checkpoints import batches
 from queenstream.spark.compile import Compiler, check
-from queenstream.spark.failures import cause_of
+from queenstream.spark.failures import FailureLog, cause_of, messages_of
 from queenstream.spark.homes import home_for
 from queenstream.spark.kinds import arrow_type
 from queenstream.spark.lateness import LateRecords
@@ -43,14 +46,15 @@ from queenstream.spark.metrics import STEPS, RunMeter
 from queenstream.spark.native import native
 from queenstream.spark.restarts import Restarts
 from queenstream.spark.sinks import Deliverer, Told, sinks_of, told_by
-from queenstream.spark.sources import Feed, feed, is_fed
+from queenstream.spark.sources import BATCH_RECORDS, Feed, feed, is_fed
+from queenstream.spark.supervisor import Supervisor
 
 __all__ = ["SparkRun", "start"]
 
 log = logging.getLogger("queenstream.spark")
 
 _FILES_AHEAD = 16  # how many batches may be fed that the query has not taken
-_GENTLE_SECONDS = 30.0  # how long a stop waits for the batch under way
+_CLOSE_SECONDS = 10.0  # how long a stop waits until everything is closed
 _MOST_SHOWN = 20  # checkpoints
 _IDLE = (
     "50ms"  # how often a query that has nothing to do looks for more; Spark's 10 ms keep the database busy
@@ -76,7 +80,7 @@ def start(plan: Plan, options: RunOptions) -> SparkRun:
     return run
 
 
-class SparkRun:
+class SparkRun(Summarized):
     """A run. Its methods may be called from any thread."""
 
     def __init__(
@@ -88,28 +92,50 @@ class SparkRun:
         self._end = end
         self._once = options.until == "caught_up" or plan.bounded or batches is not None
         self._events = Events(plan.name)
-        self._meter = RunMeter(plan)
+        self._failure_log = FailureLog(plan.name)
+        self._meter = RunMeter(plan, self._failure_log)
         self._feeds: dict[str, Feed] = {}
         self._readers: dict[str, Reader] = {}  # those that feed now
-        self._stopping = threading.Event()
         self._feeding: list[threading.Thread] = []
-        self._error: BaseException | None = None
-        self._finished = threading.Lock()
-        self._over = False
+        self._failed_batch: BaseException | None = None  # what the last batch has raised
         self._live = False
         self._restarts = Restarts()
         self._rows: DataFrame
-        self._query: StreamingQuery | None = None
+        self._supervisor: Supervisor[StreamingQuery] = Supervisor(
+            plan.name, self._begin, self._after_failure, self._finish
+        )
+        self._began = time.monotonic()
+        self._ended: float | None = None
+        self._told_to_stop = False
+        self._missing = MissingFields(plan)
+        self._display: ProgressDisplay | None = None
+        if options.summary and options.progress is None:
+            figures = shows_figures(plan, comes_to_an_end=self._once)
+            self._display = ProgressDisplay(plan.name, self.get_stats, shows_figures=figures)
+        self._progress = options.progress or self._display
+        self._phase: Phase | None = None
         where = options.checkpoint
         self._asked = None if where is None else KeyState(where, plan.name)
         self._reporter = reporter_for(plan, "spark", options, self.get_stats, self._failure, self.look)
 
     def start(self) -> None:
         """Begin; ``start(plan, options)`` does."""
+        if self._display is not None:
+            self._display.start()
         try:
+            self._start()
+        except BaseException:
+            if self._display is not None:
+                self._display.end()
+            raise
+
+    def _start(self) -> None:
+        try:
+            self._enter("session")
             spark = session(self.plan.name, self._options.master)
+            self._enter("plan")
             self._sources = Sources(spark, self.plan, self._options)
-            self._native = native(self.plan, self._sources.typed)
+            self._native = native(self.plan, self._sources.rows)
             self._home = self._sources.home = home_for(
                 spark,
                 self.plan,
@@ -133,7 +159,8 @@ class SparkRun:
             self._deliverer.open()
             self._open_feeds()
             self._rows = self._compiled(spark)
-            self._query = self._begin(spark, self._rows)
+            self._enter("first batch")
+            self._supervisor.start()
         except BaseException:
             self._close()
             raise
@@ -145,36 +172,32 @@ class SparkRun:
     def wait(self, timeout: float | None = None) -> bool:
         """Until it has ended; False if it had not after ``timeout`` seconds. Raises what made it fail."""
         try:
-            ended = self._await(timeout)
+            ended = self._supervisor.wait(timeout)
         except KeyboardInterrupt:
             self.stop()
-            self._await(None)
+            self._supervisor.wait(_CLOSE_SECONDS)
             raise
-        if not ended:
-            return False
-        self._finish()
-        if self._error is not None:
-            raise self._error
-        return True
+        if ended and self._supervisor.error is not None:
+            raise self._supervisor.error
+        return ended
 
     def stop(self) -> None:
         """Let the batch under way come to its end, and end."""
-        self._stopping.set()
-        query = self._running()
-        end = time.monotonic() + _GENTLE_SECONDS
-        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < end:
-            time.sleep(0.05)
-        query.stop()
-        if self._reporter is not None:
-            self._reporter.end(self._error)
+        self._told_to_stop = True
+        self._supervisor.stop()
+        self._supervisor.wait(_CLOSE_SECONDS)
 
     def get_stats(self) -> dict[str, float]:
         """Its figures; those of a step are ``steps.<name>.taken`` and so on (``queenstream.figures``)."""
-        query = self._running()
+        query = self._supervisor.query
         self._meter.progress(query.lastProgress)
         behind = sum(into.behind(self._meter.files_taken(into.folder)) for into in self._feeds.values())
         unread = sum(reader.lag() or 0.0 for reader in list(self._readers.values()))
-        return self._meter.stats(live=self._is_live(query), fed_behind=behind + unread)
+        return {
+            **self._meter.stats(live=self._is_live(query), fed_behind=behind + unread),
+            "restarts": float(self._restarts.total),
+            "recovering": float(self._supervisor.recovering),
+        }
 
     def look(self, key: str | None = None) -> dict[str, Any]:
         """What can be seen inside: batches, samples of the sinks' rows, checkpoints, what a key's state is.
@@ -194,25 +217,58 @@ class SparkRun:
             **state,
         }
 
+    def summary(self) -> Summary:
+        """What it has done so far, or did in all: also its ``repr``, and its HTML in a notebook."""
+        counts = self._meter.counts
+        driver = self._deliverer.written if self._supervisor.begun else {}
+        for name in {*driver, *(write.name for write in self.plan.sinks)}:
+            own = counts.setdefault(name, {})
+            own["written"] = own.get("written", 0) + driver.get(name, 0)
+        return make_summary(
+            self.plan,
+            counts,
+            state=self._state(),
+            seconds=(time.monotonic() if self._ended is None else self._ended) - self._began,
+            checkpoint=self._checkpoint(),
+            error=self._failure(),
+        )
+
+    def _state(self) -> State:
+        if self._ended is None:
+            return "running"
+        if self._failure() is not None:
+            return "failed"
+        return "stopped" if self._told_to_stop else "ended"
+
+    def _checkpoint(self) -> Checkpoint | None:
+        where = self._options.checkpoint
+        if where is None:
+            return None
+        last: int | None = self._meter.last_batch
+        if self._supervisor.begun and self._home.folder is not None:
+            with contextlib.suppress(CheckpointError, OSError, ValueError):  # it is only shown
+                last = next((each.id for each in batches(where, self.plan.name)), None)
+        return Checkpoint(None if last is None else str(last), without_secrets(where))
+
     def metrics(self) -> bytes:
-        """The same as text for Prometheus."""
+        """The figures as text for Prometheus."""
         return prometheus_text(self.plan.name, self.get_stats)
 
-    def serve_metrics(self, port: int = 0, host: str = "127.0.0.1") -> int:
+    def serve_metrics(self, port: int = 0, host: str = "127.0.0.1", path: str = "/metrics") -> int:
         """Serve them over HTTP while the process lives; gives the port, which is a free one for 0."""
-        return serve_prometheus(self.plan.name, self.get_stats, port, host)
+        return serve_prometheus(self.plan.name, self.get_stats, port, host, path)
 
     def explain(self) -> str:
         """The physical plan of the last batch, as Spark writes it."""
-        return str(self._running()._jsq.explainInternal(False))
+        return str(self._supervisor.query._jsq.explainInternal(False))
 
-    def _running(self) -> StreamingQuery:
-        if self._query is None:
-            raise RuntimeError(f"{self.plan.name} has not begun; call start()")
-        return self._query
+    def _enter(self, phase: Phase) -> None:
+        if self._progress is not None and phase != self._phase:
+            self._phase = phase
+            self._progress(phase)
 
     def _failure(self) -> BaseException | None:
-        return self._error or self._running().exception()
+        return self._supervisor.error
 
     def _is_live(self, query: StreamingQuery) -> bool:
         """Whether it has caught up once: it waits for more, or had an end and has come there."""
@@ -221,23 +277,26 @@ class SparkRun:
                 now = query.status
                 self._live = not now["isDataAvailable"] and now["message"].startswith("Waiting")
             else:
-                self._live = self._failure() is None
+                self._live = self._failure() is None and not self._supervisor.recovering
         return self._live
 
     # How it is put together
 
     def _compiled(self, spark: SparkSession) -> DataFrame:
         if self._feeds and self._native is not None:  # now that there is something to feed from
-            self._native = native(self.plan, self._sources.typed)
+            self._native = native(self.plan, self._sources.rows)
         if self._native is None:
             decoders = {read.name: decoder(number, read) for number, read in enumerate(self.plan.sources)}
             rows = {read.name: self._sources.plain(read) for read in self.plan.sources}
-            return Compiler(self.plan, decoders, self._options).compile(rows)
+            compiler = Compiler(self.plan, decoders, self._options)
+            self._meter.begin(compiler.counted)
+            return compiler.compile(rows)
         self._meter.told = self._native.observed
+        self._meter.begin({write.name: ["taken"] for write in self.plan.sinks})
         clock = self._native.clock
         if clock is not None:
             where = (spark, self._feeds, self._options)
-            self._meter.late_in = LateRecords(self.plan, *where, clock)
+            self._meter.late_in = LateRecords(self.plan, *where, clock, self._native.order)
         return self._native.rows
 
     def _open_feeds(self) -> None:
@@ -269,8 +328,9 @@ class SparkRun:
                 feed(
                     reader,
                     into,
+                    most=min(BATCH_RECORDS, told.max_batch_rows or BATCH_RECORDS),
                     until_quiet=self._once,
-                    stopping=self._stopping.is_set,
+                    stopping=lambda: self._supervisor.stopping,
                     may_read=lambda: ahead is None or into.written - before - self._meter.batches < ahead,
                 )
             )
@@ -284,8 +344,7 @@ class SparkRun:
             try:
                 self._feed(read, into, before)
             except BaseException as error:  # noqa: BLE001 - wait() raises it
-                self._error = error
-                self._running().stop()
+                self._supervisor.fail(error)
 
         for read in self.plan.sources:
             if read.name in self._feeds:
@@ -298,9 +357,10 @@ class SparkRun:
         schema = read.source.columns
         return arrow_type(Struct(schema.fields)) if self._native is not None and schema is not None else None
 
-    def _begin(self, spark: SparkSession, rows: DataFrame) -> StreamingQuery:
+    def _begin(self) -> StreamingQuery:
+        self._failed_batch = None
         writer = (
-            rows.writeStream.foreachBatch(self._batch)
+            self._rows.writeStream.foreachBatch(self._batch)
             .outputMode("append" if self._native is None else self._native.output_mode)
             .queryName(self._home.query_name(self.plan.name))
         )
@@ -311,7 +371,7 @@ class SparkRun:
             interval = self._options.interval
             seconds = 0.0 if interval is None else interval.total_seconds()
             writer = writer.trigger(processingTime=f"{seconds:.3f} seconds")
-        with Settings(spark, self._wanted()):
+        with Settings(self._rows.sparkSession, self._wanted()):
             return writer.start()
 
     def _wanted(self) -> dict[str, str]:
@@ -339,14 +399,19 @@ class SparkRun:
     def _batch(self, rows: DataFrame, batch_id: int) -> None:
         """A batch is computed here, and written."""
         try:
-            if self._query is not None:  # it may begin before we know it
-                self._meter.progress(self._query.lastProgress)
+            if self._supervisor.begun:  # it may begin before we know it
+                self._meter.progress(self._supervisor.query.lastProgress)
             with self._meter.work.at(STEPS):
                 told = self._told(rows, batch_id)
             self._deliverer.deliver(batch_id, told.outbox)
             self._meter.count(batch_id, told.counts, self._deliverer.counts)
+            for missing in self._missing.take_new(told.counts):
+                log.warning("%s: %s", self.plan.name, missing)
+            for step, (number, first) in told.examples.items():
+                self._failure_log(step, number, first)
+            self._enter("running")
         except BaseException as error:
-            self._error = error
+            self._failed_batch = error
             raise
 
     def _told(self, rows: DataFrame, batch_id: int) -> Told:
@@ -355,42 +420,40 @@ class SparkRun:
             return self._native.told(rows, batch_id, self._home.generation, before)
         return told_by(self.plan, rows.toArrow())
 
-    def _await(self, timeout: float | None) -> bool:
+    def _after_failure(self, failure: Exception) -> float:
+        """How long to wait before the query goes on; raises what ends the run."""
+        batch = self._failed_batch
+        if isinstance(batch, RunFailed):
+            raise batch
+        if self._native is not None:
+            ended = self._native.failure([*messages_of(batch), *messages_of(failure)])
+            if ended is not None:
+                raise ended
+        cause = cause_of(str(failure))
+        if self._restarts.allows(f"{failure} {batch or ''}", self._meter.batches):
+            log.warning("%s goes on from its last batch: %s", self.plan.name, cause)
+            return self._restarts.pause_seconds
+        if isinstance(batch, QueenstreamError) and self._restarts.exhausted is None:
+            raise batch
+        after = f" {self._restarts.exhausted}" if self._restarts.exhausted else ""
+        raise RunFailed(
+            f"{self.plan.name} failed{after}: {cause}; the session's log has the rest"
+        ) from failure
+
+    def _finish(self, error: BaseException | None) -> None:
+        for thread in self._feeding:
+            thread.join()
+        self._enter("running")
         try:
-            if timeout is None:
-                self._running().awaitTermination()
-                return True
-            seconds = max(timeout, 0.001)  # Spark takes no 0
-            return bool(self._running().awaitTermination(seconds))  # type: ignore[arg-type]
-        except StreamingQueryException as error:
-            told = cause_of(str(error))
-            if self._may_go_on(error):
-                log.warning("%s goes on from its last batch: %s", self.plan.name, told)
-                self._stopping.wait(self._restarts.pause_seconds)
-                self._error = None
-                self._query = self._begin(self._rows.sparkSession, self._rows)
-                return self._await(timeout)
-            if self._error is None:
-                self._error = RunFailed(f"{self.plan.name} failed: {told}; the session's log has the rest")
-                self._error.__cause__ = error
-            return True
-
-    def _may_go_on(self, error: StreamingQueryException) -> bool:
-        if self._stopping.is_set() or isinstance(self._error, RunFailed):
-            return False
-        return self._restarts.allows(f"{error} {self._error}", self._meter.batches)
-
-    def _finish(self) -> None:
-        with self._finished:
-            if self._over:
-                return
-            self._over = True
-            self._stopping.set()
-            for thread in self._feeding:
-                thread.join()
-            self._meter.progress(self._running().lastProgress)  # while what it tells of is still there
+            self._meter.progress(self._supervisor.query.lastProgress)  # while what it tells of is still there
+        finally:
+            self._ended = time.monotonic()
+            if self._display is not None:
+                self._display.end()
+            if self._options.summary:
+                print_summary(self.summary())
             if self._reporter is not None:
-                self._reporter.end(self._error)
+                self._reporter.end(error)
             if self._asked is not None:
                 self._asked.close(self._rows.sparkSession)
             self._close()

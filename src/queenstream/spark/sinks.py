@@ -25,11 +25,10 @@ from queenstream.connectors.events import Events
 from queenstream.connectors.letters import make_queues
 from queenstream.errors import StepFailed
 from queenstream.pipeline.endpoints import Sink
-from queenstream.pipeline.failing import Along, letter
+from queenstream.pipeline.failing import Along, give_up, letter, may_retry
 from queenstream.pipeline.nodes import Write
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.policies import DeadLetters
-from queenstream.pipeline.records import short
 from queenstream.pipeline.running import RunOptions
 from queenstream.pipeline.samples import Samples
 from queenstream.pipeline.work import Work
@@ -42,38 +41,46 @@ Outbox = dict[str, list[Any]]
 
 def sinks_of(plan: Plan) -> dict[str, Sink]:
     """All that a run writes to, by name: the plan's sinks, and where its dead letters go."""
-    letters = {_letters_name(sink): sink for sink in plan.dead_letters}
+    letters = {letters_name(sink): sink for sink in plan.dead_letters}
     return {**{write.name: write.sink for write in plan.sinks}, **letters}
 
 
-def _letters_name(sink: Sink) -> str:
+def letters_name(sink: Sink) -> str:
+    """What the outbox calls a sink of dead letters."""
     return f"dead-letters:{':'.join(sink.address)}"
 
 
 @dataclass(slots=True)
 class Told:
-    """A batch as the driver sees it: rows for sinks, and what happened at the steps."""
+    """A batch as the driver sees it: rows for sinks, and what happened at the steps.
+
+    ``examples``: of each step that failed on records, on how many, and the first one and why.
+    """
 
     outbox: Outbox = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    examples: dict[str, tuple[int, str]] = field(default_factory=dict)
 
 
 def told_by(plan: Plan, table: pa.Table) -> Told:
     """What the rows of the last stage say."""
     told = Told()
+    examples: dict[str, str] = {}
     places = sorted(zip(*(table.column(name).to_pylist() for name in flow.NAMES), strict=True), key=_place)
     for node, port, _, _, _, _, _, data in places:
-        record, _ = unpacked(data)
+        record, more = unpacked(data)
         if port == flow.FAILED:
             raise StepFailed(record)
         if port == flow.COUNTS:
             _add(told.counts, record)
+            examples = {**(more or {}), **examples}
         elif port == flow.LETTER:
-            then = plan.node(node).policy.then
-            assert isinstance(then, DeadLetters), "only steps with dead letters give any"
-            told.outbox.setdefault(_letters_name(then.sink), []).append(record)
+            letters = plan.node(node).policy.letters
+            assert letters is not None, "only steps with dead letters give any"
+            told.outbox.setdefault(letters_name(letters.sink), []).append(record)
         else:
             told.outbox.setdefault(node, []).append(record)
+    told.examples = {step: (told.counts[step]["failed"], first) for step, first in examples.items()}
     _add(told.counts, {each.name: {"taken": len(told.outbox.get(each.name, ()))} for each in plan.sinks})
     return told
 
@@ -118,6 +125,7 @@ class Deliverer:
         self._last: tuple[int, Outbox] | None = None
         self.samples = Samples()
         self.counts: dict[str, dict[str, int]] = {}
+        self.written = dict.fromkeys(self._writers, 0)
 
     def open(self) -> None:
         """Connect to all sinks."""
@@ -168,39 +176,43 @@ class Deliverer:
                     await self._write(name, epoch, rows, letters)
         for name, rows in letters.items():
             refused = await self._writers[name].write(f"{epoch}-refused", rows)
+            self.written[name] += len(rows) - len(refused)
             if refused:
                 raise _undeliverable(name, refused[0][1])
 
     async def _write(self, name: str, epoch: str, rows: Sequence[Any], letters: Outbox) -> None:
         refused = await self._writers[name].write(epoch, rows)
+        self.written[name] += len(rows) - len(refused)
         if not refused:
             return
         write = self._writes.get(name)
         if write is None:
             raise _undeliverable(name, refused[0][1])
         attempt = 1
-        while refused and attempt <= write.policy.max_retries:
+        while refused:
+            again = []
+            for index, error in refused:
+                if may_retry(write, rows[index], error, attempt):
+                    again.append(rows[index])
+                else:
+                    self._refused(write, rows[index], error, attempt, letters)
+            if not again:
+                return
             await asyncio.sleep(write.policy.pause(attempt).total_seconds())
-            rows = [rows[index] for index, _ in refused]
+            rows = again
             refused = await self._writers[name].write(f"{epoch}-{attempt}", rows)
+            self.written[name] += len(rows) - len(refused)
             attempt += 1
-        for index, error in refused:
-            self._refused(write, rows[index], error, attempt, letters)
 
     def _refused(self, write: Write, row: Any, error: Exception, attempts: int, letters: Outbox) -> None:
         """A row that a sink does not take is an error of the step that writes."""
         counts = self.counts.setdefault(write.name, {})
         counts["failed"] = counts.get("failed", 0) + 1
-        then = write.policy.then
-        if then == "fail":
-            raise StepFailed(
-                f"{write.where}: {write.name} refused {short(row)}: {error}; mend the row or the sink, "
-                "or write on_error='skip' or DeadLetters('name') to go on without such rows"
-            ) from error
-        if isinstance(then, DeadLetters):
+        outcome = give_up(write, row, error)
+        if isinstance(outcome, DeadLetters):
             counts["dead_letters"] = counts.get("dead_letters", 0) + 1
             told = letter(self._plan.name, write.name, row, error, attempts, datetime.now(UTC), Along())
-            letters.setdefault(_letters_name(then.sink), []).append(told)
+            letters.setdefault(letters_name(outcome.sink), []).append(told)
 
 
 def _undeliverable(name: str, error: Exception) -> StepFailed:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -40,9 +40,13 @@ if TYPE_CHECKING:
 RECORD, FAILURE, END = 0, 1, 2
 FED = "kind INT, seq LONG, time LONG, record BINARY"
 BATCH_RECORDS = 10_000
+_MOST_MESSAGES = 200_000  # in a batch, unless the run says otherwise
+_MOST_WINDOWS = 10_000
+_MOST_BYTES = 64 << 20
 
 _ARROW = pa.schema([("kind", pa.int32()), ("seq", pa.int64()), ("time", pa.int64()), ("record", pa.binary())])
 _RECORD_AT = 3
+_MISFIT = pa.field("misfit", pa.binary())  # a record that does not fit its typed column, and why
 _POSITIONS = b"queenstream.positions"
 _MOMENT = pa.timestamp("us", "UTC")
 SOURCE_BITS = 48  # below the source's number in ``seq`` is the record's
@@ -78,12 +82,19 @@ def read_broker(
 ) -> DataFrame:
     """The messages of a queue, or the windows of a stream, with payloads as text, or some fields of them."""
     start = source.start.isoformat() if isinstance(source.start, datetime) else source.start
-    wanted = {"group": source.group or pipeline, "startingOffsets": start, **_columns(source, schema)}
+    rows = _MOST_MESSAGES if isinstance(source, Queue) else _MOST_WINDOWS
+    wanted = {
+        "group": source.group or pipeline,
+        "startingOffsets": start,
+        "maxRowsPerBatch": str(told.max_batch_rows or rows),
+        "maxBytesPerBatch": str(told.max_batch_bytes or _MOST_BYTES),
+        **_columns(source, schema),
+    }
     return _only_partition(source, spark.readStream.format("queen").options(**_place(source, told), **wanted))
 
 
 def batch_of_broker(
-    spark: SparkSession, source: Queue, told: RunOptions, after: int, upto: int, schema: Schema
+    spark: SparkSession, source: Queue, told: RunOptions, after: int, upto: int, schema: Schema | None
 ) -> DataFrame:
     """The messages of a queue after one id, up to another: a batch that was read before."""
     reader = spark.read.format("queen").options(**_place(source, told), **_columns(source, schema))
@@ -112,6 +123,8 @@ def _columns(source: Queue | Stream, schema: Schema | None) -> dict[str, str]:
         wanted["columns"] = (
             "data,id,created_at" if source.partition is None else "data,id,partition,created_at"
         )
+        if schema is not None:
+            wanted["columns"] += ",misfit"
     return wanted
 
 
@@ -137,11 +150,11 @@ class QueueDecoder:
         columns = [batch.column(name).to_pylist() for name in ("data", "id")]
         times = batch.column("created_at").cast(_MOMENT).cast(pa.int64()).to_pylist()
         for row, text, number, time in zip(rows, *columns, times, strict=True):
+            payload = msgspec.json.decode(text)
             try:
-                payload = msgspec.json.decode(text)
                 data = payload if self._schema is None else self._schema.coerce(payload)
             except Exception as error:  # noqa: BLE001 - a payload that does not fit: the step's policy decides
-                decoded.failures.append((text, error))
+                decoded.failures.append((payload, error))
                 continue
             record = data if row is None else _enveloped(row, data)
             decoded.items.append(Item(record, time, None, self._base + number))
@@ -220,7 +233,8 @@ class Feed:
         self._rows: dict[int, int] = {}  # in files, by their number
         self._last: tuple[Batch, int] | None = None  # of this run, and where it began
         self._typed = record is not None
-        self._schema = _ARROW if record is None else _ARROW.set(_RECORD_AT, pa.field("record", record))
+        typed = _ARROW.set(_RECORD_AT, pa.field("record", record)).append(_MISFIT) if record else _ARROW
+        self._schema = typed
         folder.mkdir(parents=True, exist_ok=True)
         files = sorted(folder.glob("*.parquet"))
         self.written = len(files)
@@ -247,7 +261,10 @@ class Feed:
         first, self._seq = self._seq, self._seq + len(kinds)
         self._last = (batch, first)
         told = {"positions": self.positions, "seq": self._seq, "ended": end}
-        columns: Sequence[Any] = (kinds, list(range(first, self._seq)), times, records)
+        columns: list[Any] = [kinds, list(range(first, self._seq)), times, records]
+        if self._typed:
+            misfits = [packed(*failure) for failure in batch.failures]
+            columns.append([None] * len(batch.records) + misfits + [None] * end)
         table = pa.table(
             [pa.array(column, each.type) for column, each in zip(columns, self._schema, strict=True)],
             schema=self._schema,
@@ -294,6 +311,7 @@ async def feed(
     reader: Reader,
     into: Feed,
     *,
+    most: int,
     until_quiet: bool,
     stopping: Callable[[], bool],
     may_read: Callable[[], bool],
@@ -313,7 +331,7 @@ async def feed(
             if not may_read():
                 await asyncio.sleep(0.02)
                 continue
-            batch = await reader.read(BATCH_RECORDS, 0.2)
+            batch = await reader.read(most, 0.2)
             if batch is None:
                 into.end(unread=until_quiet)
                 break

@@ -15,11 +15,12 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import StringType, StructField, StructType
 
+from queenstream.errors import StepFailed
 from queenstream.pipeline import nodes
 from queenstream.pipeline.failing import Along
 from queenstream.pipeline.letters import Doors
 from queenstream.spark import flow
-from queenstream.spark.failures import Ended, Guard, Troubles
+from queenstream.spark.failures import Guard, Troubles
 from queenstream.spark.graph import Graph, Step, Way, grouping
 from queenstream.spark.keyed.base import FOREVER, Held, Keyed, Turn
 from queenstream.spark.keyed.deduplicating import Deduplicating
@@ -54,7 +55,7 @@ class Entry:
         for batch in batches:
             try:
                 self._through(batch, router, troubles, passage)
-            except Ended as ended:
+            except StepFailed as ended:
                 yield flow.with_clock([flow.failure(str(ended))], None)
                 return
             if len(passage.routed) >= _TOGETHER:
@@ -88,13 +89,13 @@ class ReplayEntry(Entry):
         decoded = self._decoder.decode(batch)
         troubles.count(self._read, "taken", len(decoded.items))
         for record, error in decoded.failures:
-            router.guard(self._read).give_up(record, error, None)
+            router.guard(self._read).give_up(record, error, Along())
         entrants: dict[Way, list[Item]] = {}
         for item in decoded.items:
             try:
                 entrant = self._doors.open(item.record)
             except Exception as error:  # noqa: BLE001 - whatever somebody has put there
-                router.guard(self._read).give_up(item.record, error, None)
+                router.guard(self._read).give_up(item.record, error, Along())
                 continue
             if entrant is None:
                 continue
@@ -158,7 +159,7 @@ class Stage(StatefulProcessor):
                 watermark = flow.from_watermark(reached_ms)
                 self._work(step, state, items, watermark, passage)
                 self._save(step, state, before, reached_ms, ended=watermark == FOREVER)
-        except Ended as ended:
+        except StepFailed as ended:
             yield _Out(*flow.failure(str(ended)))
             return
         for values in flow.values_of(passage, self._troubles, self._graph):

@@ -13,6 +13,7 @@ from queenstream.pipeline import nodes
 from queenstream.pipeline.applied import SETTLE
 from queenstream.pipeline.expressions import Expr
 from queenstream.pipeline.failing import GONE
+from queenstream.pipeline.fields import FieldWatch
 from queenstream.pipeline.keys import key_text
 from queenstream.pipeline.records import as_row, copied, event_time, hashable
 from queenstream.spark.failures import Guard, Troubles, along
@@ -54,7 +55,10 @@ class Router:
     def __init__(self, graph: Graph, troubles: Troubles) -> None:
         self._graph = graph
         self._troubles = troubles
-        self._guards = {name: Guard(step.node, troubles, sends=step.sends) for name, step in graph.items()}
+        self._guards = {name: Guard(step.node, troubles) for name, step in graph.items()}
+        self._fields = FieldWatch(
+            {name: step.reads for name, step in graph.items() if step.reads}, troubles.count
+        )
         self._calls: dict[str, Callable[[list[Item], Passage], list[Item]]] = {}
         self._groupings: dict[tuple[str, int], Callable[[Item], Any]] = {}
 
@@ -117,6 +121,8 @@ class Router:
             return
         for way in ways:
             to = self._graph[way.to]
+            if way.to in self._fields.wanted:
+                self._fields.look(way.to, way.port, [item.record for item in items])
             if to.has_state:
                 self._count(to, taken=len(items))
                 passage.routed += self._grouped(to, way.port, items)

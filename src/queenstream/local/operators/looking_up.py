@@ -12,7 +12,7 @@ from queenstream.connectors.lookups import Finder, lookup_for
 from queenstream.local.failures import Surroundings
 from queenstream.local.operators.base import Operator, along, chosen
 from queenstream.pipeline import nodes
-from queenstream.pipeline.failing import GONE
+from queenstream.pipeline.failing import GONE, may_retry
 from queenstream.pipeline.lookups import Found, Joining, answered, failures
 
 
@@ -31,24 +31,28 @@ class LookupOperator(Operator[nodes.Lookup]):
         [batch] = inputs
         keys = await self.each_pure(batch, self._joining.key)
         found = await self._find([None if key is GONE else key for key in keys])
-        attempts = await self._again(keys, found)
+        attempts = await self._again(batch.records, keys, found)
         rows = [
-            None if key is GONE else self._row(batch, index, each, attempts)
+            None if key is GONE else self._row(batch, index, each, attempts[index])
             for index, (key, each) in enumerate(zip(keys, found, strict=True))
         ]
         kept = chosen(batch, [row is not None for row in rows])
         return Batch([row for row in rows if row is not None], kept.times, kept.keys)
 
-    async def _again(self, keys: list[Any], found: list[Found]) -> int:
-        """Ask again, together, for what could not be answered; after how many tries it ends."""
+    async def _again(self, records: list[Any], keys: list[Any], found: list[Found]) -> list[int]:
+        """Ask again, together, for what could not be answered; how many tries each record had."""
+        attempts = [1] * len(records)
         attempt = 1
-        while attempt <= self.node.policy.max_retries and (failed := failures(found)):
+        while failed := [
+            at for at, error in failures(found) if may_retry(self.node, records[at], error, attempts[at])
+        ]:
             await self._sleep(self.node.policy.pause(attempt).total_seconds())
             self.counts.retried += len(failed)
             attempt += 1
             for index, each in zip(failed, await self._find([keys[at] for at in failed]), strict=True):
                 found[index] = each
-        return attempt
+                attempts[index] = attempt
+        return attempts
 
     def _row(self, batch: Batch, index: int, found: Found, attempts: int) -> dict[str, Any] | None:
         """The row; None: it is left out, or has failed."""

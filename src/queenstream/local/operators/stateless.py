@@ -53,13 +53,13 @@ class ReplayOperator(ReadOperator):
     async def process(self, inputs: Sequence[Batch]) -> Batch:
         [batch] = inputs
         for record, error in batch.failures:
-            self.guard.give_up(record, error, None)
+            self.guard.give_up(record, error, Along())
         before = len(self._opened)
         for letter in batch.records:
             try:
                 entrant = self._doors.open(letter)
             except Exception as error:  # noqa: BLE001 - whatever somebody has put there
-                self.guard.give_up(letter, error, None)
+                self.guard.give_up(letter, error, Along())
             else:
                 self._opened += [] if entrant is None else [entrant]
         return Batch([entrant.record for entrant in self._opened[before:]])

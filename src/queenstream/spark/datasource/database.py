@@ -13,7 +13,6 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import adbc_driver_manager as adbc
 import adbc_driver_postgresql
@@ -22,6 +21,7 @@ import pyarrow as pa
 from adbc_driver_postgresql import StatementOptions
 
 from queenstream.errors import ConfigError, DatabaseUnusable, NotFound, QueueFull, Unavailable
+from queenstream.postgres import place_of
 from queenstream.spark.datasource import arrays
 from queenstream.spark.datasource.options import Place
 
@@ -162,7 +162,7 @@ def _take(url: str) -> Database:
         reason = text.strip().partition("\n")[0].rpartition("failed: ")[2]
         kind = Unavailable if "FATAL" not in text or _passes(text) else DatabaseUnusable
         raise kind(
-            f"Spark cannot reach PostgreSQL at {_where(url)}: {reason}; "
+            f"Spark cannot reach PostgreSQL at {place_of(url)}: {reason}; "
             "the driver and every executor need to: check host, port and user"
         ) from None
 
@@ -198,12 +198,6 @@ def check_schema(database: Database) -> None:
         raise DatabaseUnusable(
             f"the database's schema is {number}, Spark needs {SCHEMA}; start a broker of this version on it"
         )
-
-
-def _where(url: str) -> str:
-    """Where a URL points, without the password."""
-    parts = urlsplit(url)
-    return f"{parts.hostname or 'the local socket'}{parts.path}"
 
 
 @contextlib.contextmanager

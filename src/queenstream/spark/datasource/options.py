@@ -23,8 +23,8 @@ DEFAULT_URL = "http://127.0.0.1:6632"
 
 _PLACE = ("url", "pg", "token")
 _READING = (
-    "queue", "stream", "group", "startingOffsets", "maxRowsPerBatch", "numPartitions", "schema", "columns",
-    "coerce", *_PLACE,
+    "queue", "stream", "group", "startingOffsets", "maxRowsPerBatch", "maxBytesPerBatch", "numPartitions",
+    "schema", "columns", "coerce", *_PLACE,
 )  # fmt: skip
 _WRITING = ("queue", "partition", "partitionBy", "sink", "batchId", *_PLACE)
 # Spark's own, which it hands over with ours.
@@ -55,6 +55,7 @@ class SourceOptions:
     group: str | None
     start: Start
     max_rows_per_batch: int | None
+    max_bytes_per_batch: int | None
     num_partitions: int | None
     payload: str  # the SQL type of ``data``
     columns: tuple[str, ...] | None
@@ -96,6 +97,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         group=given.get("group"),
         start=_start(given.get("startingOffsets", "earliest")),
         max_rows_per_batch=_count(given, "maxRowsPerBatch"),
+        max_bytes_per_batch=_count(given, "maxBytesPerBatch"),
         num_partitions=_count(given, "numPartitions"),
         payload=payload_type(given.get("schema", "VARIANT")),
         columns=tuple(name.strip() for name in columns.split(",")) if columns else None,

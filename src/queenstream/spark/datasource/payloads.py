@@ -26,6 +26,7 @@ from queenstream.schemas import Schema
 from queenstream.schemas.types import Struct
 from queenstream.spark.datasource import arrays, variants
 from queenstream.spark.kinds import arrow_type
+from queenstream.spark.records import packed
 
 Reader = Callable[[pa.Array], pa.Array]
 Convert = Callable[[Any], Any]
@@ -71,6 +72,46 @@ def reader(kind: spark.DataType, arrow: pa.DataType, coerce: str | None = None) 
             return one_by_one(texts)
 
     return at_once
+
+
+def misfits(coerce: str | None) -> Callable[[pa.Array, pa.Array], pa.Array]:
+    """What says of texts and of what was read of them which do not fit a schema of ours, and why.
+
+    >>> why = misfits("n bigint not null")
+    >>> told = why(pa.array([b'{"n": 1}', b"{}"]), pa.array([{"n": 1}, {"n": None}]))
+    >>> told.is_null().to_pylist()
+    [True, False]
+    """
+    if coerce is None:
+        raise ConfigError("the column misfit goes with the option coerce, which says what a payload must fit")
+    schema = Schema.of(coerce)
+
+    def find(texts: pa.Array, data: pa.Array) -> pa.Array:
+        bad = unfit(schema, data)
+        if not bad.true_count:
+            return pa.nulls(len(data), pa.binary())
+        told = zip(texts.to_pylist(), bad.to_pylist(), strict=True)
+        return pa.array([_misfit(schema, text) if wrong else None for text, wrong in told], pa.binary())
+
+    return find
+
+
+def unfit(schema: Schema, data: pa.Array) -> pa.Array:
+    """Which records did not fit: they are null, or a field is that must not be."""
+    bad = data.is_null()
+    for each in schema.fields:
+        if each.required:
+            bad = pc.or_(bad, data.field(each.name).is_null())
+    return bad
+
+
+def _misfit(schema: Schema, text: bytes) -> bytes:
+    payload = msgspec.json.decode(text)
+    try:
+        schema.coerce(payload)
+    except PayloadInvalid as error:
+        return packed(payload, error)
+    return packed(payload, PayloadInvalid("its values are not what its columns can hold"))
 
 
 def check(kind: spark.DataType) -> None:

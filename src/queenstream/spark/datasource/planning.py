@@ -20,6 +20,8 @@ from queenstream.spark.datasource.options import SourceOptions
 PATIENCE_MS = 30_000  # with a push that stays open, where there is nothing to fall back on
 LEAST_ROWS = 2_000  # a task of its own is not worth it for fewer
 UNEVEN = 1.5  # a partition this much larger than a task's share is cut
+_SAMPLED_PARTITIONS = 20  # are looked at for the size of messages
+_SAMPLED_MESSAGES = 10  # of each
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,27 @@ def limited(database: Database, found: Sequence[Span], after: int, upto: int, ro
         0
     ]
     return end
+
+
+def message_bytes(database: Database, found: Sequence[Span]) -> int:
+    """About how many bytes a message of these has in the table: the average of a sample, at least 1."""
+    step = -(-len(found) // _SAMPLED_PARTITIONS)
+    sampled = found[::step]
+    partitions, after, upto = (
+        "{" + ",".join(str(number) for number in numbers) + "}"
+        for numbers in zip(*((span.partition_id, span.after, span.upto) for span in sampled), strict=True)
+    )
+    size: float | None = database.row(
+        "select avg(pg_column_size(m.payload))::float8 "
+        "from unnest($1::bigint[], $2::bigint[], $3::bigint[]) as s (partition_id, after, upto) "
+        "cross join lateral (select payload from queen.messages where partition_id = s.partition_id "
+        "and id > s.after and id <= s.upto order by id limit $4) m",
+        partitions,
+        after,
+        upto,
+        _SAMPLED_MESSAGES,
+    )[0]
+    return max(1, round(size or 1))
 
 
 def parts(

@@ -137,13 +137,23 @@ class QueenStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailabl
             return start
         end = last = max(span.upto for span in found)
         behind = 0
-        if isinstance(limit, ReadMaxRows):
-            end = planning.limited(database, found, after, last, limit.max_rows)
-            behind = max(0, sum(span.messages for span in found) - limit.max_rows)
+        most = self._most_rows(database, found, limit)
+        if most is not None:
+            end = planning.limited(database, found, after, last, most)
+            behind = max(0, sum(span.messages for span in found) - most)
         self._latest = {**start, "id": last, "behind": behind}
         if end == last:
             self._planned = (after, end, found)
         return {**start, "id": end}
+
+    def _most_rows(self, database: Database, found: Sequence[Span], limit: ReadLimit) -> int | None:
+        """How many messages the next batch may have, by rows and by bytes; None: all of them."""
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        most_bytes = self._options.max_bytes_per_batch
+        if most_bytes is None:
+            return most
+        fitting = max(1, most_bytes // planning.message_bytes(database, found))
+        return fitting if most is None else min(most, fitting)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """The last message there was when the last batch was planned, and how many the batch has left."""

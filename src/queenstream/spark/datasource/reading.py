@@ -25,7 +25,10 @@ MESSAGE_COLUMNS = {
     "transaction_id": ("m.transaction_id", "STRING"),
     "trace_id": ("m.trace_id", "STRING"),
     "created_at": ("m.created_at", "TIMESTAMP"),
+    # With ``coerce``: a payload that does not fit, and why, as ``records.packed`` has it; null where it fits.
+    "misfit": (None, "BINARY"),
 }
+_MADE = ("queue", "misfit")  # here, not in the database
 WINDOW_COLUMNS = {
     "key": "STRING",
     "window_start": "TIMESTAMP",
@@ -92,7 +95,7 @@ def schema_of(names: dict[str, str], payload: str, chosen: tuple[str, ...] | Non
     return ", ".join(
         f"{name} {kind.format(payload=payload)}"
         for name, kind in names.items()
-        if not chosen or name in chosen
+        if (name in chosen if chosen else name != "misfit")
     )
 
 
@@ -110,7 +113,7 @@ def payload_kind(schema: StructType) -> DataType | None:
 
 def message_query(part: Part, columns: Sequence[str]) -> str:
     """The statement for a task's messages."""
-    selected = [f"{MESSAGE_COLUMNS[name][0]} as {name}" for name in columns if name != "queue"]
+    selected = [f"{MESSAGE_COLUMNS[name][0]} as {name}" for name in columns if name not in _MADE]
     chosen = ", ".join(selected) or "m.id"
     if part.ordered:
         return _query(_ORDERED, part, columns=chosen)
@@ -133,14 +136,20 @@ def messages(
 ) -> Iterator[pa.RecordBatch]:
     """The messages of a task, with the columns of a schema; payloads made to fit what ``coerce`` says."""
     arrow = to_arrow_schema(schema, timezone="UTC")
+    plain = [field for field in schema if field.name != "misfit"]
     makers = [
-        _maker(field.name, field.dataType, arrow.field(field.name).type, lane, coerce) for field in schema
+        _maker(field.name, field.dataType, arrow.field(field.name).type, lane, coerce) for field in plain
     ]
+    misfits = None if len(plain) == len(schema.fields) else payloads.misfits(coerce)
     query = message_query(part, schema.names)
     with connected(url, patient=True) as database:
         for batch in database.batches(query):
-            if batch.num_rows:
-                yield pa.RecordBatch.from_arrays([make(batch) for make in makers], schema=arrow)
+            if not batch.num_rows:
+                continue
+            made = {field.name: make(batch) for field, make in zip(plain, makers, strict=True)}
+            if misfits is not None:
+                made["misfit"] = misfits(batch.column("data"), made["data"])
+            yield pa.RecordBatch.from_arrays([made[field.name] for field in schema], schema=arrow)
 
 
 Maker = Callable[[pa.RecordBatch], pa.Array]

@@ -95,7 +95,7 @@ class Writing:
                 store(database)
 
     def _abort(self, sinks: set[str], batch_id: int) -> None:
-        """Tasks failed: what was staged goes. What escapes goes with the sink's next batch, or in a day."""
+        """Tasks failed: what was staged goes. What escapes goes with the sink's next batch, or by upkeep."""
         with connected(self._url) as database:
             for sink in sinks:
                 database.rows("delete from queen.staged where sink = $1 and batch_id = $2", sink, batch_id)

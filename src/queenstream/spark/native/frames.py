@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from queenstream.schemas import Field, Schema
+from queenstream.pipeline.nodes import Node
+from queenstream.schemas import Field, Schema, types
 from queenstream.schemas.types import Type
 from queenstream.spark import flow
 from queenstream.spark.aggregating import SEQ, TIME
 from queenstream.spark.expressions import RECORD, Compiler, NotNative, Typed
 from queenstream.spark.keyed.base import FOREVER
+from queenstream.spark.kinds import spark_type
+from queenstream.spark.native.failures import FAILURE, FAILURE_TYPE, Failures
 
 CLOCK, ENDED, DUE = "clock", "ended", "due"
 _MILLISECOND_US = 1_000
@@ -52,12 +56,15 @@ class Clock:
 class Frame:
     """Records at one place of a plan: the columns ``record``, ``time``, ``seq``, and one for each key.
 
+    ``fails``: rows that a step failed on are among them, and the column ``failure`` says which.
     ``ends``: a last row says that the source has ended, in the column ``ended``. ``watched``: the column
     ``clock`` has a watermark. ``due``: which rows came with the watermark, and so before those of a batch.
     """
 
     rows: DataFrame
     schema: Schema
+    failures: Failures
+    fails: bool = False
     keys: tuple[Field, ...] = ()
     ends: bool = False
     watched: bool = False
@@ -72,6 +79,7 @@ class Frame:
         """Only the records for which it is true."""
         kept = self.behind(condition)
         kept = kept | f.col(ENDED) if self.ends else kept
+        kept = kept | f.col(FAILURE).isNotNull() if self.fails else kept
         return replace(self, rows=self.rows.where(kept))
 
     def behind(self, column: Column) -> Column:
@@ -95,11 +103,67 @@ class Frame:
 
     def placed(self) -> DataFrame:
         """The records, with the order in which sinks get them: ``time`` of what was due, then ``seq``."""
-        if self.due is True and not self.keys:
+        if self.due is True and not self.keys and not self.fails:
             return self.rows  # every step of a query is planned anew in each batch: this one says nothing
         rows = self.rows.where(~f.col(ENDED)) if self.ends else self.rows
         due = f.lit(self.due) if isinstance(self.due, bool) else self.due
-        return rows.select(RECORD, f.when(due, f.col(TIME)).alias(TIME), SEQ)
+        failure = [FAILURE] if self.fails else []
+        return rows.select(RECORD, f.when(due, f.col(TIME)).alias(TIME), SEQ, *failure)
+
+    def guarded(self, node: Node, bad: Column, failure: Column) -> Frame:
+        """With the records that a step fails on treated as its policy says."""
+        failures = self.failures
+        taken = ~f.col(ENDED) if self.ends else f.lit(True)
+        taken = taken & f.col(FAILURE).isNull() if self.fails else taken
+        rows = failures.count(failures.end(self.rows, node, bad, failure), node, bad, failure, taken)
+        if not failures.keeps(node):
+            kept = replace(self, rows=rows)
+            return kept if failures.ends(node) else kept.where(~bad)
+        before = f.col(FAILURE) if self.fails else f.lit(None).cast(FAILURE_TYPE)
+        told = f.when(bad, failure.cast(FAILURE_TYPE)).otherwise(before)
+        return replace(self, rows=rows.withColumn(FAILURE, told), fails=True)
+
+    def together(self, others: Sequence[Frame], clock: Clock | None = None) -> Frame:
+        """With the records of others, which have no part in the watermark; ``clock``: what it is of, if any.
+
+        These rows come first: Spark takes from the first what it knows of a column, also its watermark.
+        """
+        if not others:
+            return self
+        fails = any(each.fails for each in (self, *others))
+        first, *rest = (each._columns(self, clock, fails=fails) for each in (self, *others))
+        return replace(self, rows=reduce(DataFrame.union, rest, first), fails=fails)
+
+    def _columns(self, like: Frame, clock: Clock | None, *, fails: bool) -> DataFrame:
+        columns = [f.col(name) for name in (RECORD, TIME, SEQ)]
+        for number, key in enumerate(like.keys):
+            name = f"key_{number}"
+            columns.append(f.col(name) if self.keys else _nothing(spark_type(key.type), name))
+        if like.watched:
+            assert clock is not None, "they have a watermark"
+            columns.append(f.col(CLOCK) if self.watched else clock.of(f.col(TIME)).alias(CLOCK))
+        if like.ends:
+            columns.append(f.col(ENDED) if self.ends else f.lit(False).alias(ENDED))
+        if fails:
+            columns.append(f.col(FAILURE) if self.fails else _nothing(FAILURE_TYPE, FAILURE))
+        return self.rows.select(*columns)
+
+    def beside(self, others: Sequence[Frame]) -> Frame:
+        """With what these others have of failures. They share their sources with what this comes from."""
+        found = [each for each in others if each.fails]
+        if not found:
+            return self
+        record = f.lit(None).cast(spark_type(types.Struct(self.schema.fields)))
+        rows = self.placed().withColumn(FAILURE, f.lit(None).cast(FAILURE_TYPE))
+        for each in found:
+            aside = each.rows.where(f.col(FAILURE).isNotNull())
+            time = f.lit(None).cast("timestamp").alias(TIME)
+            rows = rows.union(aside.select(record.alias(RECORD), time, SEQ, FAILURE))
+        return replace(self, rows=rows, fails=True, keys=(), due=False)
+
+
+def _nothing(kind: str, name: str) -> Column:
+    return f.lit(None).cast(kind).alias(name)
 
 
 def record_of(fields: Mapping[str, Typed]) -> tuple[Column, Schema]:
@@ -113,8 +177,3 @@ def known(kind: Type | None) -> Type:
     if kind is None:
         raise NotNative("a field that is always null")
     return kind
-
-
-def count_name(what: str, step: str) -> str:
-    """What Spark calls a count."""
-    return f"{what} at {step}"

@@ -64,7 +64,7 @@ def join(node: nodes.Join, left: Frame, right: Frame) -> Frame:
         f.greatest("left_seq", "right_seq").alias(SEQ),
         alone.alias(DUE),
     )
-    return Frame(rows, left.schema, due=f.col(DUE)).with_record(_fields(node, left, right))
+    return Frame(rows, left.schema, left.failures, due=f.col(DUE)).with_record(_fields(node, left, right))
 
 
 def _side(name: str, frame: Frame, on: list[str]) -> DataFrame:

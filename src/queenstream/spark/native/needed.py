@@ -14,6 +14,7 @@ from queenstream.pipeline.expressions import Expr
 from queenstream.pipeline.nodes import Node
 from queenstream.pipeline.planning import Plan
 from queenstream.schemas import Schema
+from queenstream.spark.native.failures import kept_by
 from queenstream.spark.sources import is_fed
 
 _WHOLE = ""  # the path of a record
@@ -49,7 +50,8 @@ def _reads(node: Node) -> tuple[Iterable[str], bool]:
     if isinstance(node, nodes.Filter):
         return node.predicate.columns, False
     if isinstance(node, nodes.EventTime):
-        return [node.path], False
+        # A dead letter has the whole record, and so has a callback.
+        return [_WHOLE if kept_by(node) else node.path], False
     if isinstance(node, nodes.KeyBy):
         parts = [part.of for part in node.parts]
         return [

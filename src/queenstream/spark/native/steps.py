@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -15,86 +14,88 @@ from queenstream.pipeline import nodes, values
 from queenstream.pipeline.endpoints import Kafka, Queue
 from queenstream.pipeline.expressions import Expr
 from queenstream.pipeline.nodes import Node
-from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.records import EARLIEST, LATEST
 from queenstream.schemas import Field, Schema, types
 from queenstream.schemas.types import Type
 from queenstream.spark.aggregating import SEQ, TIME
 from queenstream.spark.expressions import RECORD, NotNative
 from queenstream.spark.kinds import spark_type
-from queenstream.spark.native.frames import CLOCK, ENDED, Clock, Frame, count_name, known
+from queenstream.spark.native.failures import FAILURE, MISFIT, Failures, count_name, number_of
+from queenstream.spark.native.frames import CLOCK, ENDED, Clock, Frame, known
 from queenstream.spark.native.needed import needed
-from queenstream.spark.sources import END, FAILURE, is_fed
+from queenstream.spark.sources import END, is_fed
+from queenstream.spark.sources import FAILURE as FAILED
 
-Load = Callable[[nodes.Read, Schema], DataFrame]
-"""Gives the rows of a source, with records of some of its fields."""
+Load = Callable[[nodes.Read, Schema | None], DataFrame]
+"""Gives the rows of a source, with records of some of its fields, in the columns of ``source_columns``.
+
+Without a schema: as its decoder takes them.
+"""
 
 
 def source_columns(read: nodes.Read, schema: Schema) -> str:
     """The columns that a source's rows must have, with records of these fields."""
     record = spark_type(types.Struct(schema.fields))
     if is_fed(read.source):
-        return f"kind INT, seq LONG, time LONG, record {record}"
-    return f"data {record}, id LONG, created_at TIMESTAMP"
+        return f"kind INT, seq LONG, time LONG, record {record}, {MISFIT} BINARY"
+    return f"data {record}, id LONG, created_at TIMESTAMP, {MISFIT} BINARY"
 
 
 def read(
-    node: nodes.Read, plan: Plan, load: Load, *, counted: bool = False, clock: Clock | None = None
+    node: nodes.Read,
+    failures: Failures,
+    source: DataFrame,
+    *,
+    counted: bool = False,
+    clock: Clock | None = None,
 ) -> Frame:
     """The records of a source, as far as a plan needs them.
 
     ``counted``: with a count of all that were taken. ``clock``: with a watermark by the source's own times. A
-    message that does not fit the schema came as null, is counted, and left out.
+    message that does not fit the schema came without a record, and with the reason.
     """
-    _check(node)
-    schema = needed(plan, node)
-    source = load(node, schema)
+    check_readable(node)
+    schema = needed(failures.plan, node)
     if is_fed(node.source):
-        fed = _read_fed(node, source, schema)
+        fed = _read_fed(node, failures, source, schema)
         return fed if clock is None else fed.watch(clock)
-    columns = {RECORD: f.col("data"), TIME: f.col("created_at"), SEQ: f.col("id")}
-    unfit = _unfit(RECORD, schema)
+    bad, failure = f.col(MISFIT).isNotNull(), failures.misfit(node)
+    columns = {RECORD: f.col("data"), TIME: f.col("created_at"), SEQ: f.col("id"), MISFIT: f.col(MISFIT)}
     if clock is not None:  # the time of what does not fit does not count
-        columns[CLOCK] = f.when(~_unfit("data", schema), clock.of(columns[TIME]))
-        unfit = f.col(CLOCK).isNull()
+        columns[CLOCK] = f.when(~bad, clock.of(columns[TIME]))
     rows = source.select(*(column.alias(name) for name, column in columns.items()))
-    rows = rows.observe(count_name("failed", node.name), _number_of(unfit).alias("failed"))
+    rows = failures.count(failures.end(rows, node, bad, failure), node, bad, failure)
     if counted:
-        rows = rows.observe(count_name("taken", node.name), _number_of(~unfit).alias("taken"))
+        rows = rows.observe(count_name("taken", node.name), number_of(~bad).alias("taken"))
     if clock is not None:  # right behind the counts: neither has generated code, and each gap in it costs
         rows = rows.withWatermark(CLOCK, clock.delay)
-    return Frame(rows.where(~unfit), schema, watched=clock is not None)
+    return _kept(node, Frame(rows, schema, failures, watched=clock is not None), bad, failure)
 
 
-def _number_of(condition: Column) -> Column:
-    """How many rows fulfil it. Not ``count_if``, for which Spark adds a step to the plan."""
-    return f.count(f.when(condition, f.lit(1)))
+def _kept(node: nodes.Read, frame: Frame, bad: Column, failure: Column) -> Frame:
+    """Without what did not fit, or with it beside the records."""
+    if not frame.failures.keeps(node):
+        return frame if frame.failures.ends(node) else replace(frame, rows=frame.rows.where(~bad))
+    return replace(frame, rows=frame.rows.withColumn(FAILURE, f.when(bad, failure)), fails=True)
 
 
-def _unfit(record: str, schema: Schema) -> Column:
-    """Whether a record did not fit the schema."""
-    missing = [f.col(record).getField(each.name).isNull() for each in schema.fields if each.required]
-    return reduce(Column.__or__, missing, f.col(record).isNull())
-
-
-def _read_fed(node: nodes.Read, source: DataFrame, schema: Schema) -> Frame:
+def _read_fed(node: nodes.Read, failures: Failures, source: DataFrame, schema: Schema) -> Frame:
     kind = f.col("kind")
-    ended = kind == END
-    whole = ~ended & (kind != FAILURE)
-    fed = source.observe(count_name("taken", node.name), _number_of(whole).alias("taken"))
-    fed = fed.observe(count_name("failed", node.name), _number_of(kind == FAILURE).alias("failed"))
+    ended, bad = kind == END, kind == FAILED
+    failure = failures.misfit(node)
     time = f.timestamp_micros(f.col(TIME)).alias(TIME)
-    rows = fed.where(kind != FAILURE).select(RECORD, time, SEQ, ended.alias(ENDED))
-    return Frame(rows, schema, ends=True)
+    fed = failures.count(failures.end(source, node, bad, failure), node, bad, failure)
+    if failures.part != "aside":
+        fed = fed.observe(count_name("taken", node.name), number_of(~ended & ~bad).alias("taken"))
+    rows = fed.select(RECORD, time, SEQ, ended.alias(ENDED), MISFIT, "kind")
+    return _kept(node, Frame(rows, schema, failures, ends=True), bad, failure)
 
 
-def _check(node: nodes.Read) -> None:
-    """Whether a source can be read into typed columns, and nobody wants what does not fit."""
+def check_readable(node: nodes.Read) -> None:
+    """Whether a source can be read into typed columns."""
     source, schema = node.source, node.source.columns
     if schema is None or not all(_is_typed(each.type) for each in schema.fields):
         raise NotNative("records of no known schema")
-    if node.policy.then != "skip":
-        raise NotNative("somebody wants to know what does not fit")
     if isinstance(source, Queue):
         if source.envelope or not _is_bare(schema.fields):
             raise NotNative("messages with their envelope, or with fields that are filled in")
@@ -156,10 +157,8 @@ def _project(node: nodes.Project, frame: Frame) -> Frame:
 
 
 def _event_time(node: nodes.EventTime, frame: Frame) -> Frame:
-    """A record without a time is an error of the step, which leaves it out."""
+    """A record without a time is an error of the step."""
     value = frame.compiler.read(node.path)
-    if node.policy.then != "skip":
-        raise NotNative("somebody wants to know which records have no time")
     if value.type == types.TIMESTAMP:
         time = value.column
     elif value.type in types.INTEGERS:
@@ -168,11 +167,19 @@ def _event_time(node: nodes.EventTime, frame: Frame) -> Frame:
         time = f.when(inside, f.timestamp_micros(ms * f.lit(1_000)))
     else:
         raise NotNative(f"{node.path} is read as a time in Python")
-    missing = f.col(TIME).isNull() & ~f.col(ENDED) if frame.ends else f.col(TIME).isNull()
-    rows = frame.rows.withColumn(TIME, time).observe(
-        count_name("failed", node.name), _number_of(missing).alias("failed")
-    )
-    return replace(frame, rows=rows).where(f.col(TIME).isNotNull())
+    failures = frame.failures
+    if failures.keeps(node) and any(_has_bytes(each.type) for each in frame.schema.fields):
+        raise NotNative("a dead letter with bytes")
+    failure = failures.input(node, frame.schema, frame.keys)
+    bad = time.isNull()
+    bad = bad & ~f.col(ENDED) if frame.ends else bad
+    bad = bad & f.col(FAILURE).isNull() if frame.fails else bad
+    guarded = frame.guarded(node, bad, failure)
+    return replace(guarded, rows=guarded.rows.withColumn(TIME, time))
+
+
+def _has_bytes(kind: Type) -> bool:
+    return kind == types.BINARY or any(map(_has_bytes, _parts(kind)))
 
 
 def _key_by(node: nodes.KeyBy, frame: Frame) -> Frame:

@@ -71,4 +71,4 @@ def _result(
     found = rows.select(
         record.alias(RECORD), bound("end", less=1).alias(TIME), seq.alias(SEQ), *keys
     )  # at once: each step of a query costs time in every batch
-    return Frame(found, schema, kept, due=due)
+    return Frame(found, schema, frame.failures, keys=kept, due=due)

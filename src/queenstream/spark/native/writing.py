@@ -8,7 +8,7 @@ from datetime import UTC
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
 
 from queenstream.pipeline import nodes
@@ -18,6 +18,7 @@ from queenstream.schemas.types import Type
 from queenstream.spark.aggregating import SEQ, TIME
 from queenstream.spark.expressions import RECORD, Wide
 from queenstream.spark.kinds import SIMPLE
+from queenstream.spark.native.failures import FAILURE
 from queenstream.windows import from_us
 
 DATABASE = "QUEEN_PG"
@@ -29,6 +30,26 @@ _PLACE = (1 << 33) - 1  # the bits of Spark's running number of a row that say i
 def records_of(rows: DataFrame, schema: Schema) -> list[dict[str, Any]]:
     """The records of a frame as dictionaries, in order: sorted here, which saves Spark a shuffle."""
     return _records(_collected(rows), schema)
+
+
+def records_and_failures(
+    rows: DataFrame, schema: Schema
+) -> tuple[list[dict[str, Any]], list[tuple[Any, ...]]]:
+    """The records of a frame, and what its steps failed on, in one pass."""
+    batches = _collected(rows)
+    there = [batch.filter(batch.column(FAILURE).is_null()) for batch in batches]
+    failed = [batch.filter(batch.column(FAILURE).is_valid()) for batch in batches]
+    return _records(there, schema), _failures(failed)
+
+
+def failures_of(rows: DataFrame) -> list[tuple[Any, ...]]:
+    """What steps failed on, in the order of the source: the step, the misfit, the input."""
+    return _failures(_collected(rows.where(f.col(FAILURE).isNotNull()).select(SEQ, FAILURE)))
+
+
+def _failures(batches: list[pa.RecordBatch]) -> list[tuple[Any, ...]]:
+    rows = [row for batch in batches for row in batch.select([SEQ, FAILURE]).to_pylist()]
+    return [tuple(row[FAILURE].values()) for row in sorted(rows, key=lambda row: row[SEQ])]
 
 
 def few_of(rows: DataFrame, schema: Schema, most: int, *, surely: bool) -> list[dict[str, Any]] | None:
@@ -90,14 +111,19 @@ def without_partition(rows: DataFrame, partition_by: str) -> DataFrame:
     return rows.where(f.col(RECORD).getField(partition_by).isNull())
 
 
-def write_directly(rows: DataFrame, sink: Queue, name: str, batch_id: int) -> None:
-    """Let tasks push the rows, those of one partition in order; a batch that is there stays as it is."""
+def write_directly(rows: DataFrame, sink: Queue, name: str, batch_id: int) -> int:
+    """Let tasks push the rows, those of one partition in order; a batch that is there stays as it is.
+
+    Gives how many rows it has; they are counted on their way.
+    """
     if sink.partition_by is None:
         together = rows.coalesce(1)
     else:
         key = f.col(RECORD).getField(sink.partition_by)
         together = rows.where(key.isNotNull()).repartition(key)
+    counted = Observation()
     ordered = together.sortWithinPartitions(f.col(TIME).asc_nulls_last(), SEQ)
+    ordered = ordered.observe(counted, f.count(f.lit(1)).alias("rows"))
     writer = ordered.select(f"{RECORD}.*").write.format("queen").mode("append")
     writer = writer.options(pg=os.environ[DATABASE], queue=sink.name, sink=name, batchId=str(batch_id))
     if sink.partition is not None:
@@ -105,6 +131,7 @@ def write_directly(rows: DataFrame, sink: Queue, name: str, batch_id: int) -> No
     if sink.partition_by is not None:
         writer = writer.option("partitionBy", sink.partition_by)
     writer.save()
+    return int(counted.get["rows"])
 
 
 def _converter(kind: Type) -> Callable[[Any], Any]:
