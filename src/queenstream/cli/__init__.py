@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from queenstream.cli import exits
+from queenstream.cli import arguments, exits
 from queenstream.cli.helping import help_text
 from queenstream.errors import QueenstreamError
 
@@ -46,6 +46,8 @@ _COMMANDS = {
     "pipeline": "group",
     "rules": "group",
     "config": "group",
+    "keys": "group",
+    "token": "group",
 }
 
 
@@ -94,6 +96,7 @@ def _called(words: Sequence[str]) -> Iterable[str]:
 
 def main() -> None:
     """Run the command; an error of ours is one line, not a traceback."""
+    arguments.hide_secrets()
     try:
         app(_called(sys.argv[1:]))()
     except QueenstreamError as error:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from queenstream.pipeline.builder import Pipeline
     from queenstream.pipeline.endpoints import Kafka, Queue
     from queenstream.pipeline.policies import OnError
+    from queenstream.pipeline.summary import Summary
 
 HELP = help_text(
     "Carry messages from Kafka into a queue, or back, until Ctrl-C.",
@@ -90,6 +91,7 @@ def bridge(
         until="caught_up" if once else "stopped",
         url=",".join(broker.urls),
         token=broker.token,
+        summary=False,
     )
     with quiet_pipe():
         view = _View(Printer(output), source, target)
@@ -105,14 +107,14 @@ def _pipeline(
     from queenstream.pipeline.builder import Pipeline
 
     on_error: OnError = "fail" if on_bad is OnBad.STOP else "skip"
-    began = Pipeline(f"bridge {_slug(source)} to {_slug(target)}")
+    began = Pipeline(f"bridge {_slug(source)} to {_slug(target)}").on_error(on_error)
     kinds = source.partition("://")[0], target.partition("://")[0]
     if kinds == ("kafka", "queue"):
-        topic = began.source(_topic(source, {**reading, **kafka}), on_error=on_error)
-        return topic.transform("as message", _to_queue).to(_queue(target, {}), on_error=on_error)
+        topic = began.source(_topic(source, {**reading, **kafka}))
+        return topic.transform("as message", _to_queue).to(_queue(target, {}))
     if kinds == ("queue", "kafka"):
-        queue = began.source(_queue(source, reading), on_error=on_error)
-        return queue.transform("as message", _to_kafka).to(_topic(target, kafka), on_error=on_error)
+        queue = began.source(_queue(source, reading))
+        return queue.transform("as message", _to_kafka).to(_topic(target, kafka))
     raise ConfigError(
         f"from {source!r} to {target!r} is no bridge; write kafka://host:port/topic and queue://name, in the "
         "order of the way"
@@ -203,7 +205,7 @@ class _View:
     def say(self, event: str, sentence: str, **facts: object) -> None:  # noqa: ARG002 - as views are told
         note(sentence)
 
-    def end(self, progress: Progress) -> None:
+    def end(self, progress: Progress, summary: Summary) -> None:  # noqa: ARG002 - the sentence says it all
         self.close()
         bad = int(progress.stats.get("errors", 0))
         record = {

@@ -16,7 +16,7 @@ import threading
 from typing import Any
 from urllib.parse import urlsplit
 
-from queenstream.cli.demo_traffic import CLICKS, ORDERS, READINGS, Traffic
+from queenstream.cli.demo_traffic import ANOMALIES, CLICKS, MATCHES, ORDERS, READINGS, REVENUE, Traffic
 
 TICK_SECONDS = 0.1
 FAILING = 0.01  # of the orders cannot be billed, and end among the dead letters
@@ -43,8 +43,9 @@ class Broker:
 def configure(address: str) -> None:
     """Make the queues, so that the stream and the pipeline find them."""
     broker = Broker(address)
-    options = {"leaseTime": 30, "retryLimit": 2, "retryDelay": 2000}
-    for queue in (ORDERS, CLICKS, READINGS):
+    # An hour of traffic is enough to look at; without a ttl, messages are kept for good.
+    options = {"leaseTime": 30, "retryLimit": 2, "retryDelay": 2000, "ttl": 3600}
+    for queue in (ORDERS, CLICKS, READINGS, STREAM, REVENUE, ANOMALIES, MATCHES):
         body = {"queue": queue, "namespace": "demo", "options": options}
         broker.call("POST", "/api/v1/configure", body)
 

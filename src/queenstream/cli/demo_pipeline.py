@@ -18,12 +18,12 @@ from typing import Any
 
 from queenstream import DeadLetters, Pipeline, Queue, count, sum_, tumbling
 from queenstream.cli.demo import configure
-from queenstream.cli.demo_traffic import CLICKS, ORDERS, READINGS
+from queenstream.cli.demo_traffic import ANOMALIES, CLICKS, MATCHES, ORDERS, READINGS, REVENUE
 from queenstream.errors import ConfigError, QueenstreamError
 from queenstream.pipeline.running import EngineName, Run, find_engine
 
 NAME = "demo.shop"
-REVENUE, ANOMALIES, MATCHES, FAILED = "demo.revenue", "demo.anomalies", "demo.matches", "demo.failed"
+FAILED = "demo.failed"
 BATCH_EVERY = "1s"  # back to back, Spark would keep a core busy
 # Java that starts sooner, and takes less: a demo is over before better code pays.
 SOON = {
@@ -67,11 +67,11 @@ def shop(began: datetime, show: Callable[[Row], object]) -> Pipeline[Any]:
             threshold=10,
             min_samples=15,
             name="too warm",
-            on_error=DeadLetters(FAILED, replay=False),
         )
         .to(Queue(ANOMALIES))
     )
-    return revenue.union(warm, rapid, name="news").to(show, name="terminal")
+    news = revenue.union(warm, rapid, name="news").to(show, name="terminal")
+    return news.on_error(DeadLetters(FAILED, replay=False))
 
 
 def line(row: Row) -> str:
@@ -115,7 +115,7 @@ def start(address: str, pipeline: Pipeline[Any]) -> tuple[Run, EngineName]:
         return _on_spark(address, pipeline), "spark"
     except ConfigError as error:
         sys.stderr.write(f"the demo pipeline runs without Spark: {error}\n")
-        return pipeline.start(engine="local", url=address), "local"
+        return pipeline.start(engine="local", url=address, summary=False), "local"
 
 
 def _on_spark(address: str, pipeline: Pipeline[Any]) -> Run:
@@ -125,7 +125,7 @@ def _on_spark(address: str, pipeline: Pipeline[Any]) -> Run:
     if sys.stdout.isatty():
         say("  Demo traffic flows. Spark starts, which takes half a minute …\n")
     session(NAME, conf=SOON)
-    return pipeline.start(engine="spark", url=address, interval=BATCH_EVERY)
+    return pipeline.start(engine="spark", url=address, interval=BATCH_EVERY, summary=False)
 
 
 def introduce(address: str, by: EngineName) -> None:

@@ -13,6 +13,7 @@ import random
 from typing import Any
 
 ORDERS, CLICKS, READINGS = "demo.orders", "demo.clicks", "demo.readings"
+REVENUE, ANOMALIES, MATCHES = "demo.revenue", "demo.anomalies", "demo.matches"  # what the pipeline finds
 
 CAMPAIGNS = ("friends", "mail", "search")
 FRIDGES = ("fridge-1", "fridge-2", "fridge-3", "fridge-4")

@@ -143,7 +143,7 @@ def show(queen: Queen, queue: QueueName, output: Output = None) -> None:
     help=help_text(
         "Create a queue, or replace the options of one.",
         "queen queue create orders",
-        "queen queue create orders --namespace shop --set leaseTime=60 --set ttl=0",
+        "queen queue create orders --set leaseTime=60 --set ttl=86400",
         "queen queue create jobs --set retryLimit=5 --set retryDelay=2000",
         more=f"Options: {', '.join(OPTIONS)}. Those that are not given get their defaults, also on a queue "
         "that exists.",

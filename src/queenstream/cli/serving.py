@@ -17,11 +17,13 @@ import sys
 import time
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 import uvloop
 
 from queenstream import config, postgres
+from queenstream.broker import access
 from queenstream.broker.app import Broker
 from queenstream.broker.database import connect, prepare
 from queenstream.cli import logs
@@ -36,15 +38,21 @@ DEMO_END_SECONDS, GROUP_END_SECONDS = 20.0, 5.0
 
 def run(settings: config.Settings, *, demo: bool) -> None:
     """Serve until a signal comes."""
+    access.refuse_exposure(settings)
+    if access.is_exposed(settings):
+        log.warning(
+            "everybody who reaches %s:%s may administer this broker without a token (--insecure); "
+            "set a key: queen keys new", settings.host, settings.port,
+        )  # fmt: skip
     check_port(settings.host, settings.port)
-    with stop_signals() as stopping, database(settings) as url:
+    with stop_signals() as stopping, database(settings) as (url, embedded):
         if stopping.is_set():
             return
         if settings.workers == 1:
-            uvloop.run(serve(settings, url, demo=demo))
+            uvloop.run(serve(settings, url, embedded, demo=demo))
         else:
             asyncio.run(prepare(url))
-            supervise(settings, url, demo=demo)
+            supervise(settings, url, embedded, demo=demo)
 
 
 class Stopping:
@@ -89,23 +97,31 @@ def check_port(host: str, port: int) -> None:
 
 
 @contextlib.contextmanager
-def database(settings: config.Settings) -> Iterator[str]:
-    """The URL of the database: yours, or that of the embedded server, which the last broker stops."""
+def database(settings: config.Settings) -> Iterator[tuple[str, Path | None]]:
+    """The URL of the database, and the data folder if it is the embedded one.
+
+    That one is restarted when it dies, and stopped by the last broker. If it does not stay up, serving ends
+    as by a signal, and then with the reason.
+    """
     if settings.pg:
-        yield settings.pg
+        yield settings.pg, None
         return
-    if settings.ephemeral:
-        with postgres.ephemeral() as server:
-            yield server.url
-        return
-    server = postgres.start(settings.data)
-    try:
-        yield server.url
-    finally:
-        if asyncio.run(brokers_connected(server.url)) == 0:
-            server.stop()
+    with contextlib.ExitStack() as stack:
+        if settings.ephemeral:
+            server = stack.enter_context(postgres.ephemeral())
         else:
-            log.info("another broker uses the database: it stays up")
+            server = postgres.start(settings.data)
+        supervisor = postgres.Supervisor(server, on_failure=lambda: os.kill(os.getpid(), signal.SIGTERM))
+        try:
+            with supervisor:
+                yield server.url, server.data
+        finally:
+            if settings.ephemeral or asyncio.run(brokers_connected(server.url)) == 0:
+                supervisor.server.stop()
+            else:
+                log.info("another broker uses the database: it stays up")
+        if supervisor.failure is not None:
+            raise supervisor.failure
 
 
 async def brokers_connected(url: str) -> int:
@@ -125,7 +141,7 @@ async def brokers_connected(url: str) -> int:
 
 def announce(settings: config.Settings, port: int) -> None:
     """Where it is and what to try: for people on a terminal, as JSON in a pipe."""
-    address = f"http://{settings.host}:{port}"
+    address = config.http_address(settings.host, port)
     if not sys.stdout.isatty():
         line = {"event": "ready", "address": address, "console": f"{address}/", "workers": settings.workers}
         sys.stdout.write(json.dumps(line) + "\n")
@@ -189,13 +205,20 @@ class Demo:
             _end_group(process.pid)
 
 
-async def serve(settings: config.Settings, url: str, *, worker: Any = None, demo: bool = False) -> None:
+async def serve(
+    settings: config.Settings,
+    url: str,
+    embedded: Path | None = None,
+    *,
+    worker: Any = None,
+    demo: bool = False,
+) -> None:
     """One broker until a signal comes; ``worker`` is told the port instead of the user."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    broker = Broker(settings, url)
+    broker = Broker(settings, url, embedded=embedded)
     started = asyncio.create_task(broker.start(reuse_port=worker is not None))
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait({started, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -218,17 +241,17 @@ async def serve(settings: config.Settings, url: str, *, worker: Any = None, demo
     await broker.stop()
 
 
-def _work(settings: config.Settings, url: str, ready: Any) -> None:
+def _work(settings: config.Settings, url: str, embedded: Path | None, ready: Any) -> None:
     """What a worker process runs."""
     logs.configure(settings.log_level, settings.log_format)
     try:
-        uvloop.run(serve(settings, url, worker=ready))
+        uvloop.run(serve(settings, url, embedded, worker=ready))
     except QueenstreamError as error:
         log.error("%s", error)
         sys.exit(1)
 
 
-def supervise(settings: config.Settings, url: str, *, demo: bool) -> None:
+def supervise(settings: config.Settings, url: str, embedded: Path | None, *, demo: bool) -> None:
     """Several brokers on one port; one that dies is replaced, unless they keep dying."""
     context = multiprocessing.get_context("spawn")
     # Held, not listened on: it fixes the port that the workers share.
@@ -240,7 +263,7 @@ def supervise(settings: config.Settings, url: str, *, demo: bool) -> None:
 
     def launch() -> tuple[BaseProcess, Any]:
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_work, args=(settings, url, theirs), daemon=False)
+        process = context.Process(target=_work, args=(settings, url, embedded, theirs), daemon=False)
         process.start()
         theirs.close()
         return process, ours
@@ -254,7 +277,7 @@ def supervise(settings: config.Settings, url: str, *, demo: bool) -> None:
         ready = all(_ready(process, pipe, stopping) for process, pipe in workers)
         if ready:
             announce(settings, port)
-        with contextlib.closing(Demo(f"http://{settings.host}:{port}", wanted=demo and ready)):
+        with contextlib.closing(Demo(config.http_address(settings.host, port), wanted=demo and ready)):
             while not stopping.is_set():
                 for at, (process, _) in enumerate(workers):
                     if process.is_alive() or stopping.is_set():

@@ -9,7 +9,10 @@ from queenstream.cli.helping import help_text
 from queenstream.cli.output import Column, Output, Printer, count, lasting, number
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from queenstream import Queen
+    from queenstream.client._base.answers_system import BrokerState
 
 HELP = help_text(
     "Show how the broker does: what waits, who is late.",
@@ -21,13 +24,31 @@ MOST_LAGGING = 10
 _FLOWS = ("pushed", "popped", "acked", "failed", "dead", "expired")
 
 
+def _sum_up_upkeep(brokers: Sequence[BrokerState]) -> dict[str, Any]:
+    tasks = [(name, state) for broker in brokers for name, state in broker.upkeep.items()]
+    return {
+        "rows": sum(state.rows for _, state in tasks),
+        "errors": sum(state.errors for _, state in tasks),
+        "failing": sorted({name for name, state in tasks if state.error}),
+    }
+
+
+def _show_upkeep(upkeep: Any) -> str:
+    if upkeep["failing"]:
+        return f"fails: {', '.join(upkeep['failing'])}; the broker's log says why"
+    return f"ok, {count(upkeep['rows'])} rows since the start"
+
+
 def _alarm(value: Any) -> str:
     return "red" if value else ""
 
 
 _FIELDS = (
     Column("health", "health", style=lambda value: "green" if value == "healthy" else "red"),
+    Column("failing tasks", "failingTasks", lambda names: ", ".join(names) or "none", style=_alarm),
+    Column("postgres restarts", "postgresRestarts", count, style=_alarm),
     Column("mode", "mode"),
+    Column("upkeep", "upkeep", _show_upkeep, style=lambda upkeep: _alarm(upkeep["failing"])),
     Column("queues", "queues", count),
     Column("partitions", "partitions", count),
     Column("groups", "consumerGroups", count),
@@ -62,9 +83,12 @@ def status(queen: Queen, output: Output = None) -> None:
     """Show the sums, the brokers, and the groups that are late."""
     admin = queen.admin
     health, overview, hour = admin.health(), admin.overview(), admin.status()
+    brokers = admin.system_metrics().brokers
     Printer(output).record(
         {
             "health": health.status,
+            "failingTasks": health.failing_tasks,
+            "postgresRestarts": max((broker.postgres_restarts for broker in brokers), default=0),
             "mode": admin.maintenance().message,
             "queues": overview.queues,
             "partitions": overview.partitions,
@@ -72,7 +96,8 @@ def status(queen: Queen, output: Output = None) -> None:
             "leases": overview.leases,
             "messages": overview.messages,
             "lastHour": {name: sum(getattr(point, name) for point in hour.throughput) for name in _FLOWS},
-            "brokers": admin.system_metrics().brokers,
+            "upkeep": _sum_up_upkeep(brokers),
+            "brokers": brokers,
             "lagging": admin.lagging("1m", limit=MOST_LAGGING),
             "timestamp": overview.timestamp,
         },

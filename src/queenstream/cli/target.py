@@ -159,5 +159,5 @@ def refusal(status: int, body: bytes) -> str:
     except (ValueError, LookupError, TypeError):
         said = body[:200].decode("utf-8", "replace")
     said = " ".join(said.split()) or "(nothing more)"
-    remedies = {401: "; give a token with --token or QUEEN_TOKEN", 403: "; give a token with a higher role"}
-    return f"answered {status}: {said}{remedies.get(status, '')}"
+    remedy = "; give a token with --token or QUEEN_TOKEN" if status == 401 else ""
+    return f"answered {status}: {said}{remedy}"

@@ -54,6 +54,7 @@ def _help(name: str) -> str:
 
 def doctor(
     pg: Annotated[str | None, typer.Option(help=_help("pg"), metavar="URL")] = None,
+    pg_file: Annotated[Path | None, typer.Option(help=_help("pg_file"), metavar="FILE")] = None,
     data: Annotated[Path | None, typer.Option(help=_help("data"))] = None,
     url: Annotated[
         str | None,
@@ -74,7 +75,7 @@ def doctor(
     from queenstream.cli.doctor.facts import Missing
     from queenstream.cli.exits import FAILED, UNREACHABLE
 
-    settings = config.load({"pg": pg, "data": data}, os.environ, config_file)
+    settings = config.load({"pg": pg, "pg_file": pg_file, "data": data}, os.environ, config_file)
     token = token or os.environ.get("QUEEN_TOKEN") or None
     broker_url = checked_url(url or os.environ.get("QUEEN_URL") or default_url(settings))
     names = [*(row.name for row in expected.SETTINGS), *expected.MORE_SETTINGS]
@@ -100,7 +101,7 @@ def default_url(settings: config.Settings) -> str:
     'http://127.0.0.1:7000'
     """
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104
-    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+    return config.http_address(host, settings.port)
 
 
 def checked_url(url: str) -> str:

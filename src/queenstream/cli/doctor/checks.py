@@ -185,17 +185,18 @@ def _schema(facts: Facts) -> Iterator[Outcome]:
     schema = known(facts.schema)
     if schema.applied is None:
         yield Outcome(Status.NOTE, "not there yet", "start the broker, it makes it: queen up")
-    elif schema.applied > schema.known:
+    elif not schema.compatible:
         shown = f"{schema.applied}, this version knows {schema.known}"
         yield Outcome(Status.PROBLEM, shown, "upgrade Queenstream: pip install --upgrade queenstream")
     elif schema.applied < schema.known:
         shown = f"{schema.applied}, this version has {schema.known}"
         yield Outcome(Status.WARNING, shown, "start the broker, it migrates: queen up")
     elif not schema.functions_current:
-        shown = f"{schema.applied}, with the functions of another version"
-        yield Outcome(Status.WARNING, shown, "start the broker of this version, it replaces them: queen up")
+        shown = f"{schema.applied}, without the functions of this version"
+        yield Outcome(Status.WARNING, shown, "start a broker of this version, it adds them: queen up")
     else:
-        yield Outcome(Status.OK, str(schema.applied))
+        newer = "" if schema.applied == schema.known else ", of a newer release that this one can work beside"
+        yield Outcome(Status.OK, f"{schema.applied}{newer}")
 
 
 def _checkpoints(facts: Facts) -> Iterator[Outcome]:
@@ -411,6 +412,14 @@ def _brokers(facts: Facts) -> Iterator[Outcome]:
     yield Outcome(Status.OK, f"{len(brokers)}: {', '.join(sorted({one.address for one in brokers}))}")
 
 
+def _access(facts: Facts) -> Iterator[Outcome]:
+    if known(facts.insecure):
+        remedy = "set a key: queen keys new, then QUEEN_AUTH_SECRET; or listen on 127.0.0.1"
+        yield Outcome(Status.WARNING, "other machines need no token (--insecure)", remedy)
+    else:
+        yield Outcome(Status.OK, "a token, or this machine only")
+
+
 def _maintenance(facts: Facts) -> Iterator[Outcome]:
     mode = known(facts.maintenance)
     if not mode:
@@ -466,6 +475,7 @@ CHECKS = (
     Check("broker", "broker", "it serves the clients", _health),
     Check("brokers alive", "broker", "they share the work", _brokers),
     Check("brokers' versions", "broker", "two versions are for the minutes of an upgrade", _versions),
+    Check("access", "broker", "without a key, whoever reaches the broker may administer it", _access),
     Check("maintenance", "broker", "while it is on, nothing is delivered", _maintenance),
     Check("background failures", "broker", "what has expired is not deleted meanwhile", _failures),
 )  # fmt: skip

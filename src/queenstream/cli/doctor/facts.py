@@ -58,6 +58,7 @@ class Schema:
     applied: int | None  # None: the schema is not there
     known: int
     functions_current: bool = True
+    compatible: bool = True  # this version works with it, also if it is newer
 
 
 @dataclass(frozen=True)
@@ -169,3 +170,4 @@ class Facts:
     health: Health | Missing | None = UNASKED  # None: nobody listens there
     brokers: tuple[Broker, ...] | Missing = UNASKED
     maintenance: str | Missing = UNASKED  # '': off
+    insecure: bool | Missing = UNASKED  # other machines may use the broker without a token

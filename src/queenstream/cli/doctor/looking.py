@@ -26,13 +26,13 @@ from email.utils import parsedate_to_datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import asyncpg
 
 from queenstream import config, postgres
 from queenstream.broker import sql
-from queenstream.broker.database import connect
+from queenstream.broker.database import connect, open_connection
 from queenstream.cli.doctor.facts import (
     Broker,
     CannotLook,
@@ -187,9 +187,9 @@ def memory() -> int:
 def database_url(settings: config.Settings, deadline: Deadline) -> tuple[str, str]:
     """Where the database is, and that without a password; PostgresError when it is not there."""
     if settings.pg:
-        parts, host = checked(settings.pg), host_of(settings.pg)
-        _resolve(host, deadline)
-        return settings.pg, f"{host}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        for host in hosts_of(settings.pg):
+            _resolve(host, deadline)
+        return settings.pg, postgres.place_of(settings.pg)
     server = within(deadline.left(), lambda: postgres.find(settings.data))
     if server is None:
         raise PostgresError(
@@ -199,31 +199,20 @@ def database_url(settings: config.Settings, deadline: Deadline) -> tuple[str, st
     return server.url, str(settings.data)
 
 
-def checked(url: str) -> Any:
-    """The parts of a URL; an unusable one is not shown, as the password may be anywhere in it."""
+def hosts_of(url: str) -> list[str]:
+    """The hosts of a URL; an unusable one is not shown, as the password may be anywhere in it."""
     try:
         parts = urlsplit(url)
-        _ = parts.port  # looked at only when asked
+        hosts = [host for host, _ in postgres.hosts_of(url)]
         usable = "@" not in parts.path and not parts.fragment
-    except ValueError:
+    except (ValueError, PostgresError):
         usable = False
     if not usable:
         raise DatabaseUnusable(
             "the PostgreSQL URL is not usable; write postgresql://user:password@host:5432/database, "
             "with %40 for @, %2F for / and %23 for # in the password"
         )
-    return parts
-
-
-def host_of(url: str) -> str:
-    """The host that a URL means, as PostgreSQL's programs read it; a socket's folder starts with /.
-
-    >>> host_of("postgresql://me@/queen?host=/run/postgresql"), host_of("postgresql://db:5433/queen")
-    ('/run/postgresql', 'db')
-    """
-    parts = urlsplit(url)
-    given = parse_qs(parts.query).get("host", [os.environ.get("PGHOST", "")])[0]
-    return parts.hostname or given or "/var/run/postgresql"
+    return hosts
 
 
 def _resolve(host: str, deadline: Deadline) -> None:
@@ -282,7 +271,7 @@ async def database(url: str, names: list[str], deadline: Deadline) -> dict[str, 
     await first.close(timeout=5)
     mine = {"application_name": "queenstream-doctor", "search_path": "pg_catalog", "statement_timeout": "9s"}
     try:
-        connection = await asyncpg.connect(url, timeout=deadline.left(), server_settings=mine)
+        connection = await open_connection(url, timeout=deadline.left(), server_settings=mine)
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         raise DatabaseUnusable(f"PostgreSQL refuses a second connection: {error}; try again") from None
     asking = Asking(connection, deadline)
@@ -333,9 +322,9 @@ def machine_of(url: str, row: Any) -> dict[str, Any]:
 
 def is_local(url: str, pid: int) -> bool:
     """Whether the server's process is one of this machine: a port here may be that of a tunnel."""
-    host = host_of(url)
-    if not host.startswith("/") and host not in ("localhost", "127.0.0.1", "::1"):
-        return False
+    for host in hosts_of(url):
+        if not host.startswith("/") and host not in ("localhost", "127.0.0.1", "::1"):
+            return False
     try:
         return "postgres" in Path(f"/proc/{pid}/comm").read_text("utf-8", errors="replace")
     except OSError:
@@ -345,10 +334,11 @@ def is_local(url: str, pid: int) -> bool:
 async def _schema(asking: Asking) -> Schema:
     newest = sql.MIGRATIONS[-1].number
     there = (await asking.named("doctor_has_schema"))[0]["found"]
-    rows = await asking.named("doctor_schema") if there else []
+    rows = await asking.named("doctor_schema", sql.FUNCTION_SET, newest) if there else []
     if not rows:
         return Schema(None, newest)
-    return Schema(rows[0]["number"], newest, rows[0]["functions"] == sql.FUNCTIONS_HASH)
+    row = rows[0]
+    return Schema(row["number"], newest, row["has_functions"], (row["needed"] or 0) <= newest)
 
 
 async def _settings(asking: Asking, names: list[str]) -> dict[str, Value]:
@@ -445,12 +435,16 @@ def broker(url: str, token: str | None, deadline: Deadline) -> dict[str, Any]:
 
     try:
         live, health = ask("/health/live"), ask("/health")
+        if health.status == http.HTTPStatus.FORBIDDEN:
+            said = health.body.get("error", "") if isinstance(health.body, dict) else ""
+            return found | {"health": Missing(f"{url} refuses to answer: {said}")}
         if not _is_ours(health.body):
             return found | {"health": Missing(f"something else than a broker answers at {url}")}
         body = health.body
         found["broker_clock"] = live.clock
         found["health"] = Health(health.status == 200, str(body["version"]), str(body["database"]))
         found["brokers"] = _part(ask("/api/v1/analytics/worker-metrics"), _brokers)
+        found["insecure"] = _part(ask("/api/v1/system/me"), lambda body: bool(body["insecure"]))
         found["maintenance"] = _part(ask("/api/v1/system/maintenance"), _maintenance)
     except ConnectionRefusedError:
         return {"broker_url": url, "health": None}

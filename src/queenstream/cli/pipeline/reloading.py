@@ -16,7 +16,7 @@ import typer
 
 from queenstream.cli.exits import FAILED
 from queenstream.cli.pipeline.finding import Loader
-from queenstream.cli.pipeline.session import POLL_SECONDS, Active, Stops, explained
+from queenstream.cli.pipeline.session import POLL_SECONDS, Active, Stops, begin, explained
 from queenstream.cli.pipeline.showing import View
 from queenstream.cli.pipeline.watching import Watcher
 from queenstream.errors import QueenstreamError
@@ -25,6 +25,7 @@ from queenstream.pipeline.fingerprints import Change, compare
 if TYPE_CHECKING:
     from queenstream.pipeline.planning import Plan
     from queenstream.pipeline.running import Engine, RunOptions
+    from queenstream.pipeline.summary import Summary
 
 
 def changes_between(old: Plan, new: Plan) -> tuple[Change, ...]:
@@ -81,7 +82,7 @@ class WatchedRun:
             self._active.close()
 
     def _begin(self, plan: Plan) -> None:
-        self._active = Active(plan, self._engine.start(plan, self._options))
+        self._active = begin(plan, self._engine, self._options)
         self._plan = plan
         self._failed = self._from_nothing = False
         # To go back to an older checkpoint is done once, not with every edit.
@@ -111,11 +112,16 @@ class WatchedRun:
         self._active = None
         self._failed = failure is not None
         if failure is not None:
-            self._view.end(active.progress("failed"))
+            self._view.end(active.progress("failed"), self._summary(active))
             self._view.say("failed", str(explained(active.plan, failure)), pipeline=active.plan.name)
         elif not quiet:
-            self._view.end(active.progress("ended"))
+            self._view.end(active.progress("ended"), self._summary(active))
         return True
+
+    def _summary(self, active: Active) -> Summary:
+        """What a run did; a temporary checkpoint is nothing to go on from."""
+        found = active.summary()
+        return found if self._afresh is None else replace(found, checkpoint=None)
 
     def _finish(self, *, quiet: bool = False) -> None:
         """Stop what runs; asked twice, without waiting for what is under way."""

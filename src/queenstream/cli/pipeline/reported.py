@@ -90,6 +90,7 @@ _FIELDS = (
     Column("dropped", "stats.dropped", _whole),
     Column("state rows", "stats.state_rows", _whole),
     Column("state bytes", "stats.state_bytes", _whole),
+    Column("restarts", "stats.restarts", _whole),
 )
 _STEPS = (
     Column("STEP", "step"),

@@ -63,12 +63,21 @@ def run(
     interval: Annotated[
         str | None, typer.Option(metavar="DURATION", help="How often to checkpoint: 1s.")
     ] = None,
+    max_batch_rows: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Read at most so many records in a batch.")
+    ] = None,
+    max_batch_bytes: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="And at most about so many bytes.")
+    ] = None,
     until: Annotated[
         UntilChoice, typer.Option(help="Run on, or only up to what is there when it starts.")
     ] = UntilChoice.STOPPED,
     watch: Annotated[
         bool, typer.Option("--watch", help="Follow edits of the file, and keep the state.")
     ] = False,
+    summary: Annotated[
+        bool, typer.Option("--summary/--no-summary", help="Print what it did to standard error at the end.")
+    ] = True,
     url: Url = None,
     token: Token = None,
     context: ContextName = None,
@@ -88,11 +97,14 @@ def run(
             "checkpoint": checkpoint,
             "from_checkpoint": from_checkpoint,
             "interval": interval,
+            "max_batch_rows": max_batch_rows,
+            "max_batch_bytes": max_batch_bytes,
             "until": until.value,
             "url": _broker(plan, contexts.Flags(url, token, context)),
+            "summary": False,  # the view prints it, where no display is in the way
         }
         options, found = RunOptions.of(said), find_engine(engine.value)
-        view = _view(Printer(output))
+        view = _view(Printer(output), sums_up=summary)
         try:
             if watch:
                 _watch(loader, plan, found, options, view)
@@ -116,10 +128,10 @@ def _watch(loader: Loader, plan: Plan, engine: Engine, options: RunOptions, view
         WatchedRun(loader, plan, engine, options, view, lambda: f"{folder}/{next(numbers)}").run()
 
 
-def _view(out: Printer) -> View:
+def _view(out: Printer, *, sums_up: bool) -> View:
     from queenstream.cli.pipeline.showing import Lines, Screen
 
-    return Screen(out) if out.for_people else Lines(out)
+    return Screen(sums_up=sums_up) if out.for_people else Lines(out, sums_up=sums_up)
 
 
 def _broker(plan: Plan, flags: contexts.Flags) -> str | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -14,10 +16,12 @@ from queenstream.cli.exits import INTERRUPTED
 from queenstream.cli.pipeline.finding import told, user_line
 from queenstream.cli.pipeline.showing import Progress, State, View
 from queenstream.errors import QueenstreamError
+from queenstream.pipeline.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     from queenstream.pipeline.planning import Plan
     from queenstream.pipeline.running import Engine, Run, RunOptions
+    from queenstream.pipeline.summary import Summary
 
 POLL_SECONDS = 0.1  # between two looks: at the run, at signals, at files
 
@@ -61,6 +65,10 @@ class Active:
             state = "stopping" if self._told else "live" if stats.get("live") else "catching up"
         return Progress.of(self.plan, state, stats)
 
+    def summary(self) -> Summary:
+        """What it did; the error is told by whoever gets it."""
+        return replace(self.run.summary(), error=None)
+
     def wait(self, stops: int = 0) -> bool:
         """Whether it has ended; it is told to stop as often as somebody asked for it."""
         while self._told < stops:
@@ -86,23 +94,37 @@ def explained(plan: Plan, error: Exception) -> QueenstreamError:
     )
 
 
+def begin(plan: Plan, engine: Engine, options: RunOptions) -> Active:
+    """Start a run. What a start on Spark is at is shown until the view of the run takes over."""
+    display = ProgressDisplay(plan.name, dict)
+    display.start()
+    try:
+        run = engine.start(plan, replace(options, progress=display))
+    except BaseException:
+        display.end()
+        raise
+    if sys.stderr.isatty():
+        display.end()
+    return Active(plan, run)
+
+
 def run_once(plan: Plan, engine: Engine, options: RunOptions, view: View) -> None:
     """Run a plan until it has ended, or somebody asks for its end; raises what made it fail.
 
     A second Ctrl-C does not wait for what is under way.
     """
     stops = Stops()
-    with stops.listening(), contextlib.closing(Active(plan, engine.start(plan, options))) as active:
+    with stops.listening(), contextlib.closing(begin(plan, engine, options)) as active:
         while not _is_over(active, stops, view):
             view.show(active.progress())
-        view.end(active.progress("ended"))
+        view.end(active.progress("ended"), active.summary())
 
 
 def _is_over(active: Active, stops: Stops, view: View) -> bool:
     try:
         return active.wait(stops.asked)
     except Exception as error:
-        view.end(active.progress("failed"))
+        view.end(active.progress("failed"), active.summary())
         if stops.asked > 1:
             view.say("aborted", str(error))
             raise typer.Exit(INTERRUPTED) from None

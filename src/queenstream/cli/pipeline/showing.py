@@ -10,12 +10,14 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from queenstream.cli import moments
-from queenstream.cli.output import Column, Printer, amount, clock, note, number, visible, write
+from queenstream.cli.output import Column, Printer, clock, note, number, visible
+from queenstream.pipeline.summary import print_summary
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from queenstream.pipeline.planning import Plan
+    from queenstream.pipeline.summary import Summary
 
 State: TypeAlias = Literal["starting", "catching up", "live", "stopping", "ended", "failed"]
 """Where a run is: with what its sources had when it started, or with what comes."""
@@ -91,17 +93,6 @@ class Progress:
         """A row for each step."""
         return [{"step": name, "kind": kind, **self.step(name)} for name, kind in self.kinds.items()]
 
-    def summary(self) -> str:
-        """What it came to, in one line."""
-        stats = self.stats
-        parts = [
-            amount(int(stats.get("messages", 0)), "record"),
-            f"{int(stats.get('late', 0)):,} late",
-            amount(int(stats.get("errors", 0)), "error"),
-            amount(int(stats.get("dead_letters", 0)), "dead letter"),
-        ]
-        return f"{self.pipeline} {self.state}: {', '.join(parts)}"
-
 
 class View(Protocol):
     """Somebody who is shown a run."""
@@ -112,18 +103,19 @@ class View(Protocol):
     def say(self, event: str, sentence: str, **facts: object) -> None:
         """Something has happened."""
 
-    def end(self, progress: Progress) -> None:
-        """It has ended, and these are its last figures."""
+    def end(self, progress: Progress, summary: Summary) -> None:
+        """It has ended: these are its last figures, and what it did."""
 
     def close(self) -> None:
         """Nothing more comes."""
 
 
 class Lines:
-    """For programs: an object each second, and one for each event."""
+    """For programs: an object each second, and one for each event. ``sums_up``: the summary is for people."""
 
-    def __init__(self, out: Printer) -> None:
+    def __init__(self, out: Printer, *, sums_up: bool = True) -> None:
         self._out = out
+        self._sums_up = sums_up
         self._last = time.monotonic()
 
     def show(self, progress: Progress) -> None:
@@ -137,22 +129,24 @@ class Lines:
         """One line."""
         self._out.line({"event": event, "message": sentence, "at": datetime.now(UTC), **facts}, ())
 
-    def end(self, progress: Progress) -> None:
-        """The last line of this run."""
+    def end(self, progress: Progress, summary: Summary) -> None:
+        """The last line of this run; the summary goes to standard error."""
         self._out.line(progress.record("ended"), ())
+        if self._sums_up:
+            print_summary(summary)
 
     def close(self) -> None:
         """There is nothing to put back."""
 
 
 class Screen:
-    """For people: figures that are redrawn in place, if there is a terminal; what stays is the end."""
+    """For people: figures that are redrawn in place, if there is a terminal; what stays is the summary."""
 
-    def __init__(self, out: Printer) -> None:
+    def __init__(self, *, sums_up: bool = True) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        self._out = out
+        self._sums_up = sums_up
         self._console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
         self._last = 0.0
         # What steps print and log comes above it: Rich takes both streams in as long as it draws.
@@ -173,11 +167,11 @@ class Screen:
         for line in sentence.splitlines():
             note(line)
 
-    def end(self, progress: Progress) -> None:
-        """What it came to."""
+    def end(self, progress: Progress, summary: Summary) -> None:  # noqa: ARG002 - figures are for programs
+        """Show what it did."""
         self.close()
-        self._out.rows(progress.rows(), _STEPS, empty="")
-        write(f"{visible(progress.summary())}\n")
+        if self._sums_up:
+            print_summary(summary)
 
     def close(self) -> None:
         """Leave the terminal as it was."""
