@@ -11,6 +11,7 @@ import asyncpg
 from harness import databases, load, report, servers
 from harness.roles import Consume, Order, Push
 from queenstream import postgres
+from queenstream.broker import sql
 from queenstream.broker.database import prepare
 
 QUESTION = "push and pop with very many partitions and messages waiting, against 100 partitions and 10,000"
@@ -34,7 +35,7 @@ async def fill(url: str, partitions: int, each: int) -> None:
     connection = await asyncpg.connect(url, server_settings={"synchronous_commit": "off", "jit": "off"})
     try:
         made = await connection.fetchrow(
-            "select queue_id, partition_ids from queen.ensure_partitions('bench', $1)",
+            sql.bind("select queue_id, partition_ids from queen.ensure_partitions('bench', $1)"),
             [f"p{number}" for number in range(partitions)],
         )
         assert made is not None
@@ -44,7 +45,7 @@ async def fill(url: str, partitions: int, each: int) -> None:
             await connection.execute(FILL, first, last, each, batches, load.PAYLOAD, timeout=600)
         await connection.execute(f"select setval('queen.batches', {(each + 1) * batches})")
         await connection.fetchval(
-            "select queen.ensure_group($1, 'bench', 'all', null)", made["queue_id"], timeout=600
+            sql.bind("select queen.ensure_group($1, 'bench', 'all', null)"), made["queue_id"], timeout=600
         )
         await connection.execute("vacuum analyze", timeout=600)
         await connection.execute("checkpoint", timeout=600)

@@ -10,9 +10,8 @@ def main() -> None:
         orders = queen.queue("basics-orders")
         orders.delete()  # what an earlier run left behind
 
-        # A queue comes into being with its first push; create() is for a namespace and options. Without
-        # ttl=0, a message that nobody takes within an hour is gone.
-        orders.namespace("shop").config(lease_time=60, ttl=0).create()
+        # A queue is created on first push; create() is for a namespace and options.
+        orders.namespace("shop").config(lease_time=60).create()
 
         # A partition is a lane whose order is kept: here one for each customer.
         orders.partition("ann").push({"item": "tea", "amount": 5})

@@ -24,7 +24,7 @@ def main() -> None:
     with Queen() as queen:
         mails = queen.queue("consume-mails")
         mails.delete()
-        mails.config(retry_delay=100, ttl=0).create()
+        mails.config(retry_delay=100).create()
         mails.push([{"to": "ann"}, {"to": "bob"}, {"to": "cem"}])
 
         # One message at a time. If the handler raises, the message failed with that error, and comes again

@@ -19,7 +19,7 @@ def main() -> None:
     with Queen() as queen:
         orders = queen.queue("dead-orders")
         orders.delete()
-        orders.config(retry_limit=1, retry_delay=50, ttl=0).create()
+        orders.config(retry_limit=1, retry_delay=50).create()
         orders.push([{"amount": 5}, {"amount": -7}, {"amount": 9}, {"amount": -1}])
 
         # A message that fails past the retry limit goes to the dead letters; those behind it go on.

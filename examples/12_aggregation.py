@@ -11,13 +11,12 @@ REQUESTS = [(-50, 20, 200), (-40, 30, 200), (-30, 250, 500), (-1, 20, 200), (0, 
 
 
 def measure(window: Window[Any]) -> None:
-    numbers = window.aggregate(count=True, avg=["data.ms"], max=["data.ms"])
-    times = sorted(message.data["ms"] for message in window.messages)
-    p95 = times[min(len(times) - 1, len(times) * 95 // 100)]
+    numbers = window.aggregate(count=True, avg=["data.ms"], percentile={"data.ms": [0.5, 0.95]})
+    times = numbers["percentile"]["data.ms"]
     failed = len(window.filter(lambda message: message.data["status"] >= 500).messages)
     print(
         f"{window.start:%H:%M} requests {numbers['count']}, average {numbers['avg']['data.ms']:g} ms, "
-        f"p95 {p95} ms, error rate {failed / numbers['count']:.0%}"
+        f"median {times[0.5]:g} ms, p95 {times[0.95]:g} ms, error rate {failed / numbers['count']:.0%}"
     )
 
 

@@ -28,11 +28,12 @@ def main() -> None:
                 "max": numbers["max"]["data.value"],
                 "count": numbers["count"],
             }
-            # Should the program die between this push and the acknowledgement, the window comes again. Its id
-            # as the transaction id makes the second push a duplicate, and nothing is stored twice.
+            # The result is stored and the window acknowledged, or neither. A transaction can be repeated, as
+            # after an answer that was lost: nothing is stored twice.
+            transaction = queen.transaction().ack(window).queue("pipeline-averages").push(result)
             for _ in range(2):
-                pushed = queen.queue("pipeline-averages").push(result, transaction_id=window.id)
-                print(f"{window.start:%H:%M:%S}", pushed.status)
+                _, pushed = transaction.commit().results
+                print(f"{window.start:%H:%M:%S}", pushed["status"])
 
         def summarize(window: Window[Any]) -> None:
             numbers = window.aggregate(sum=["data.count"], max=["data.max"])

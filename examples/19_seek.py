@@ -30,14 +30,15 @@ def main() -> None:
         # Back. The time is moved down to a window's start, here 12:01:00. Windows are stored: the same ones
         # come, with the same messages.
         seen.clear()
-        stream.seek("reader", "2026-01-31T12:01:30Z")
+        consumer.seek("2026-01-31T12:01:30Z")
         consumer.process(note, limit=3)
         print("again from 12:01:", *seen)
 
         # A group that does not exist yet can be placed, too.
         seen.clear()
-        stream.seek("newcomer", "2026-01-31T12:05:00Z")
-        queen.consumer("seek-minutes", "newcomer").process(note, limit=1)
+        newcomer = queen.consumer("seek-minutes", "newcomer")
+        newcomer.seek("2026-01-31T12:05:00Z")
+        newcomer.process(note, limit=1)
         print("newcomer:", *seen)
 
 

@@ -1,4 +1,4 @@
-"""Rules over the last minutes of each user: windows that overlap, and an alert that is pushed once."""
+"""Rules over the last minutes of each user: windows that overlap, and one alert for what several see."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from queenstream import Queen, Window
 PAYMENTS = {
     "ann": [("12:01", 20, "Bonn"), ("12:03", 35, "Bonn")],
     "bob": [("12:00", 4000, "Rome"), ("12:04", 7000, "Rome")],
-    "cem": [("12:02", 5, "Oslo"), ("12:03", 5, "Lima"), ("12:04", 5, "Cairo")],
+    "cem": [("12:02", 5, "Oslo"), ("12:03", 5, "Lima"), ("12:04", 5, "Cairo"), ("12:30", 12_000, "Cairo")],
 }
 
 
@@ -39,8 +39,12 @@ def main() -> None:
             count = len(window.all_messages)
             if total > 10_000 or places > 2 or count > 20:
                 alert = {"user": window.key, "total": total, "places": places, "count": count}
-                # Several windows may see it; the user as the transaction id lets only the first alert in.
-                queen.queue("fraud-alerts").push(alert, transaction_id=window.key)
+                # Several windows may see it, and a window may come again: the payment that completes it
+                # is the alert's transaction id, so it is stored once. A later one makes another alert.
+                last = max(window.all_messages, key=lambda message: message.data["at"])
+                alert["at"] = last.data["at"]
+                alert_id = f"{window.key} {last.transaction_id}"
+                queen.queue("fraud-alerts").push(alert, transaction_id=alert_id)
 
         for user, payments in PAYMENTS.items():
             queen.queue("fraud-payments").partition(user).push(
@@ -49,10 +53,10 @@ def main() -> None:
                     for time, amount, place in payments
                 ]
             )
-        done = queen.consumer("fraud-minutes", "detector").process(inspect, concurrency=2, limit=23)
+        done = queen.consumer("fraud-minutes", "detector").process(inspect, concurrency=2, limit=28)
         print("windows:", done.handled)
         alerts = [message.data for message in queen.queue("fraud-alerts").batch(10).auto_ack().pop()]
-        for alert in sorted(alerts, key=lambda alert: str(alert["user"])):
+        for alert in sorted(alerts, key=lambda alert: (alert["user"], alert["at"])):
             print(alert)
 
 

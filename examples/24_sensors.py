@@ -6,21 +6,27 @@ from typing import Any
 
 from queenstream import Queen, Window
 
-SOURCES = ("sensors-temperature", "sensors-humidity")
+CLIMATE = ("sensors-temperature", "sensors-humidity")
+SOURCES = (*CLIMATE, "sensors-pressure", "sensors-status")
 READINGS = [
     ("temperature", "hall", 20.0),
     ("temperature", "hall", 21.0),
     ("temperature", "oven", 88.0),
     ("humidity", "hall", 40.0),
     ("humidity", "oven", 12.0),
+    ("pressure", "oven", 1013.0),
+    ("pressure", "oven", 1019.0),
+    ("status", "oven", "door open"),
 ]
 lines: list[str] = []
 
 
 def summary(window: Window[Any], what: str) -> str:
-    """Average, least and greatest of one kind of reading."""
+    """Average, least and greatest of one kind of reading; of none there are none."""
     kind = window.reset().filter(lambda message: message.queue == f"sensors-{what}")
     found = kind.aggregate(avg=["data.value"], min=["data.value"], max=["data.value"])
+    if not kind.messages:
+        return f"no {what}"
     average, least, most = (found[name]["data.value"] for name in ("avg", "min", "max"))
     return f"{what} {average:g} ({least:g} to {most:g}, {len(kind.messages)} readings)"
 
@@ -30,9 +36,16 @@ def building(window: Window[Any]) -> None:
 
 
 def device(window: Window[Any]) -> None:
-    hottest = window.aggregate(max=["data.value"])["max"]["data.value"]
-    health = "critical" if hottest > 80 else "good"
-    lines.append(f"{window.key} is {health}: {summary(window, 'temperature')}")
+    status = [message.data["value"] for message in window.messages if message.queue == "sensors-status"]
+    temperature = window.filter(lambda message: message.queue == "sensors-temperature")
+    hottest = temperature.aggregate(max=["data.value"])["max"]["data.value"]  # None, if nothing was measured
+    health = "critical" if hottest is not None and hottest > 80 else "good"
+    parts = [
+        summary(window, "temperature"),
+        summary(window, "pressure"),
+        status[-1] if status else "no status",
+    ]
+    lines.append(f"{window.key} is {health}: {', '.join(parts)}")
 
 
 def main() -> None:
@@ -43,7 +56,7 @@ def main() -> None:
             queen.queue(name).delete()
             queen.queue(name).create()
         # Half a minute for readings that the network held up.
-        whole = queen.stream("sensors-building", "iot").sources(SOURCES).tumbling_time(60).grace_period(30)
+        whole = queen.stream("sensors-building", "iot").sources(CLIMATE).tumbling_time(60).grace_period(30)
         whole.event_time("data.at").idle_timeout(2).define()
         each = queen.stream("sensors-devices", "iot").sources(SOURCES).tumbling_time(60).grace_period(15)
         each.partitioned().event_time("data.at").idle_timeout(2).define()

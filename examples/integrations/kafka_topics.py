@@ -28,8 +28,8 @@ def fill() -> None:
 def main() -> None:
     fill()
 
-    # Both topics into a table, 500 rows at a time. Nothing is committed before the function has returned: if
-    # the program dies in it, these rows come again.
+    # Both topics into a table, up to 500 rows at a time. Nothing is committed before the function has
+    # returned: if the program dies in it, these rows come again.
     table: list[dict[str, Any]] = []
     failed: list[dict[str, Any]] = []
 
@@ -41,7 +41,7 @@ def main() -> None:
         Pipeline("storage")
         .source(topics)
         .transform("row", lambda message: {"topic": message["topic"], **message["value"]})
-        .to(Function(process_batch, batch=True))
+        .to(Function(process_batch, batch_size=500))
         .run(engine="local", until="caught_up")
     )
     for topic in ("user-events", "order-events"):

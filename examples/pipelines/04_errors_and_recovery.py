@@ -1,4 +1,4 @@
-"""Errors: tried again, left out or put aside, mended and let in again; recovery from a checkpoint."""
+"""Errors: retried, skipped, reported, or stored as dead letters and replayed; recovery from a checkpoint."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ def charge(order: dict[str, Any]) -> dict[str, Any]:
     return {**order, "charged": True}
 
 
+def report(error: Exception, record: dict[str, Any], step: str) -> None:
+    print(f"{step} gave up on {record['id']}: {type(error).__name__}")
+
+
 def known(order: dict[str, Any]) -> dict[str, Any]:
     if "amount" not in order:
         raise KeyError("amount")
@@ -30,12 +34,14 @@ def known(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def orders() -> Pipeline[Any]:
+    # Only what another try may mend is tried again; the rest is a dead letter at once.
+    policy = retry(3, delay="10ms", on=ConnectionError, then=DeadLetters("recovery-failed"), callback=report)
     return (
         Pipeline("orders")
         .source(Queue("recovery-orders"))
-        # Not to be mended by another try: logged, counted and left out.
+        # Without a policy the run would stop here ("fail"), with the order in its error.
         .transform("check", known, on_error="skip")
-        .transform("charge", charge, on_error=retry(3, delay="10ms", then=DeadLetters("recovery-failed")))
+        .transform("charge", charge, on_error=policy)
         .to(lambda order: charged.append(order["id"]))
     )
 
