@@ -20,7 +20,7 @@ DEFAULTS: Json = {
     "leaseTime": 300,
     "retryLimit": 3,
     "retryDelay": 1000,
-    "ttl": 3600,
+    "ttl": 0,
     "maxSize": 0,
     "priority": 0,
     "delayedProcessing": 0,

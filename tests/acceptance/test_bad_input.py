@@ -124,7 +124,7 @@ async def test_wrong_types_in_a_push(http: httpx.AsyncClient, database_url: str)
     }.items():
         bad_items += [{**ITEM, field: value} for value in values]
     # One bad item, wherever it stands, and none of the batch is stored.
-    bodies: list[Any] = [{"items": value} for value in each(None, 1, "x", {}, [], [[]])]
+    bodies: list[Any] = [{"items": value} for value in each(None, 1, "x", {}, [[]])]
     bodies += [{"items": [ITEM, bad, ITEM]} for bad in bad_items]
     bodies += [{"items": [bad]} for bad in bad_items]
     await all_refused(http, "/api/v1/push", bodies)
@@ -188,7 +188,7 @@ async def test_wrong_types_in_an_ack(http: httpx.AsyncClient) -> None:
     await all_refused(http, "/api/v1/ack", bad)
     good = {"transactionId": message["transactionId"], "partitionId": message["partitionId"]}
     await all_refused(http, "/api/v1/ack/batch", [{"acknowledgments": [good, b]} for b in [None, 1, *bad]])
-    await all_refused(http, "/api/v1/ack/batch", [{"acknowledgments": a} for a in each(None, 1, "x", {}, [])])
+    await all_refused(http, "/api/v1/ack/batch", [{"acknowledgments": a} for a in each(None, 1, "x", {})])
     operations: list[Any] = [
         None,
         1,
@@ -200,7 +200,7 @@ async def test_wrong_types_in_an_ack(http: httpx.AsyncClient) -> None:
     await all_refused(
         http, "/api/v1/transaction", [{"operations": [{"type": "ack", **good}, o]} for o in operations]
     )
-    await all_refused(http, "/api/v1/transaction", [{"operations": o} for o in each(None, 1, "x", {}, [])])
+    await all_refused(http, "/api/v1/transaction", [{"operations": o} for o in each(None, 1, "x", {})])
     for leases in each(1, "x", [1], [None], {}):
         body = {"operations": [{"type": "ack", **good}], "requiredLeases": leases}
         refused(await post(http, "/api/v1/transaction", body))
@@ -271,7 +271,7 @@ async def test_a_body_over_the_limit_costs_no_memory(start_broker: StartBroker, 
         piece = b"%x\r\n%b\r\n" % (MIB, piece)
 
     async def send() -> None:
-        writer.write(b"POST /api/v1/push HTTP/1.1\r\nhost: x\r\n" + head + b"\r\n\r\n")
+        writer.write(b"POST /api/v1/push HTTP/1.1\r\nhost: localhost\r\n" + head + b"\r\n\r\n")
         for _ in range(50):
             writer.write(piece)
             await writer.drain()
@@ -349,8 +349,8 @@ async def test_bad_queries(http: httpx.AsyncClient) -> None:
         "batch=abc", "batch=-1", "batch=0", "batch=1e9", "batch=1.5", "batch=", "batch=NaN", "batch=10001",
         "batch=" + "9" * 400, "batch=0x10", "batch=1;drop", "batch=%20", "partitions=0", "partitions=x",
         "partitions=10001", "partitions=-5", "timeout=NaN", "timeout=-1", "timeout=abc", "timeout=Infinity",
-        "timeout=1e400", "wait=maybe", "wait=2", "autoAck=x", "subscriptionMode=newest", "subscriptionMode=",
-        "subscriptionMode=ALL", "subscriptionFrom=yesterday", "subscriptionFrom=2026-13-01",
+        "timeout=1e400", "wait=maybe", "wait=2", "autoAck=x", "subscriptionMode=%00",
+        "subscriptionFrom=yesterday", "subscriptionFrom=2026-13-01",
         "subscriptionFrom=2026-01-01T25:00:00Z", "subscriptionFrom=0000-00-00", "subscriptionFrom=1e9",
         "subscriptionFrom=-1", "subscriptionFrom=" + "2" * 300, "subscriptionFrom=99999-01-01T00:00:00Z",
         "consumerGroup=%00", "consumerGroup=%ff", "consumerGroup=" + "x" * 256,
@@ -403,13 +403,16 @@ async def test_unknown_routes_and_methods(http: httpx.AsyncClient) -> None:
     for method, path, allowed in (
         ("GET", "/api/v1/push", "POST"),
         ("PUT", "/api/v1/configure", "POST"),
-        ("POST", "/api/v1/pop/queue/q", "GET"),
+        ("PUT", "/api/v1/pop/queue/q", "GET"),
+        ("HEAD", "/api/v1/pop/queue/q", "POST"),
         ("PATCH", "/api/v1/ack", "POST"),
         ("DELETE", "/api/v1/pop", "GET"),
         ("OPTIONS", "/api/v1/transaction", "POST"),
     ):
         answer = await http.request(method, path)
-        refused(answer, 405)
+        assert answer.status_code == 405
+        if method != "HEAD":
+            refused(answer, 405)
         assert allowed in answer.headers["allow"].split(", ")
 
 

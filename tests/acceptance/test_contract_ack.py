@@ -80,6 +80,12 @@ async def test_ack_batch_answers_in_the_order_of_the_request(http: httpx.AsyncCl
     assert [r["partitionName"] for r in results] == ["a", "b", "a"]
 
 
+async def test_an_empty_batch(http: httpx.AsyncClient) -> None:
+    for more in ({}, {"consumerGroup": "g"}, {"brief": True}):
+        answer = await http.post("/api/v1/ack/batch", json={"acknowledgments": [], **more})
+        assert (answer.status_code, answer.json()) == (200, [])
+
+
 async def test_a_brief_answer_has_only_what_was_refused(http: httpx.AsyncClient) -> None:
     await push(http, "q", 1, 2, 3, ids=["a", "b", "c"])
     acks = [ack_of(message) for message in await take(http, "q", batch=3)]

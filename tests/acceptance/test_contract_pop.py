@@ -218,7 +218,9 @@ async def test_groups_have_their_own_cursors(http: httpx.AsyncClient) -> None:
         assert await take(http, "q", consumerGroup=group) == []  # done; and leased
 
 
-@pytest.mark.parametrize("query", [{"subscriptionMode": "new"}, {"subscriptionFrom": "now"}])
+@pytest.mark.parametrize(
+    "query", [{"subscriptionMode": "new"}, {"subscriptionMode": "new-only"}, {"subscriptionFrom": "now"}]
+)
 async def test_new_starts_at_the_first_pop(http: httpx.AsyncClient, query: dict[str, str]) -> None:
     await push(http, "q", "old")
     assert await take(http, "q", consumerGroup="g", **query) == []
@@ -228,9 +230,12 @@ async def test_new_starts_at_the_first_pop(http: httpx.AsyncClient, query: dict[
     assert sorted(data(found)) == ["elsewhere", "new"]
 
 
-@pytest.mark.parametrize("query", [{}, {"subscriptionMode": "all"}])
-async def test_all_starts_at_the_beginning(http: httpx.AsyncClient, query: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "mode", [None, "all", "from_beginning", "", "NEW", "a word that we do not know", "x" * 300]
+)
+async def test_every_other_mode_starts_at_the_beginning(http: httpx.AsyncClient, mode: str | None) -> None:
     await push(http, "q", 1, 2)
+    query = {} if mode is None else {"subscriptionMode": mode}
     assert data(await take(http, "q", consumerGroup="g", batch=10, **query)) == [1, 2]
 
 
@@ -421,7 +426,7 @@ async def test_auto_ack_acknowledges_with_the_pop(http: httpx.AsyncClient, clock
 
 async def _send(broker: Broker, target: str) -> asyncio.StreamWriter:
     _, writer = await asyncio.open_connection("127.0.0.1", broker.port)
-    writer.write(f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    writer.write(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     return writer
 
 
@@ -481,3 +486,43 @@ async def test_a_broker_that_stops_answers_who_waits(
         await until(lambda: other.popper.waiting == 1)
         await other.popper.close()
         assert (await asyncio.wait_for(waiting, 2)).status_code == 204
+
+
+# By POST: the same, with the options in the query string or in the body
+
+
+@pytest.mark.parametrize("place", ["query", "body"])
+@pytest.mark.parametrize(
+    ("path", "options"),
+    [
+        ("/api/v1/pop/queue/q", {}),
+        ("/api/v1/pop/queue/q/partition/p", {}),
+        ("/api/v1/pop", {"namespace": "n"}),
+    ],
+)
+async def test_a_pop_by_post(http: httpx.AsyncClient, path: str, options: Json, place: str) -> None:
+    await configure(http, "q", namespace="n")
+    await push(http, "q", {"n": 1}, {"n": 2}, {"n": 3}, partition="p")
+    options = {"batch": 2, "consumerGroup": "g", **options}
+    answer = await (http.post(path, params=options) if place == "query" else http.post(path, json=options))
+    assert answer.status_code == 200, answer.text
+    check(answer.json(), POPPED)
+    assert answer.json()["consumerGroup"] == "g"
+    assert data(answer.json()["messages"]) == [{"n": 1}, {"n": 2}]
+    assert (await http.post(path, params=options)).status_code == 204, "the partition is leased"
+
+
+async def test_a_pop_by_post_without_options(http: httpx.AsyncClient) -> None:
+    await push(http, "q", {"n": 1}, {"n": 2})
+    one = await http.post("/api/v1/pop/queue/q", params={"autoAck": "true"}, json={})
+    two = await http.post("/api/v1/pop/queue/q")
+    assert data(one.json()["messages"] + two.json()["messages"]) == [{"n": 1}, {"n": 2}]
+
+
+async def test_a_pop_by_post_has_its_options_in_one_place(http: httpx.AsyncClient) -> None:
+    await push(http, "q", {"n": 1})
+    both = await http.post("/api/v1/pop/queue/q", params={"batch": "2"}, json={"autoAck": True})
+    assert "not into both" in refused(both)
+    assert "batch" in refused(await http.post("/api/v1/pop/queue/q", json={"batch": 0}))
+    assert "namespace" in refused(await http.post("/api/v1/pop"))
+    assert data(await take(http, "q")) == [{"n": 1}]

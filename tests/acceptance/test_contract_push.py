@@ -138,6 +138,11 @@ async def test_push_answers_the_contract(http: httpx.AsyncClient) -> None:
     assert popped["partitionId"] == results[0]["partition_id"]
 
 
+async def test_an_empty_push(http: httpx.AsyncClient) -> None:
+    answer = await http.post("/api/v1/push", json={"items": []})
+    assert (answer.status_code, answer.json()) == (201, [])
+
+
 async def test_push_makes_queue_and_partition_and_default_is_called_default(http: httpx.AsyncClient) -> None:
     await push(http, "new", 1)
     await push(http, "new", 2, partition="Default")

@@ -51,6 +51,14 @@ async def test_a_transaction_answers_the_contract(http: httpx.AsyncClient) -> No
     assert await take(http, "in", batch=9) == []
 
 
+async def test_an_empty_transaction(http: httpx.AsyncClient) -> None:
+    for operations in ([], [pushing("out")]):
+        result = await transaction(http, *operations)
+        assert (result["success"], result["results"]) == (True, [])
+    assert (await transaction(http, pushing("out"), pushing("out", 1)))["results"][0]["index"] == 0
+    assert data(await take(http, "out")) == [1]
+
+
 async def test_a_refused_ack_undoes_the_push_and_the_other_acks(
     http: httpx.AsyncClient, clock: Clock, database_url: str
 ) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -206,6 +207,7 @@ async def test_groups_and_subscription_modes(queen: Queen) -> None:
     await queen.queue("q").push({"data": "young"})
     for group, more, found in (
         ("all", {"subscription_mode": "all"}, ["old", "young"]),
+        ("beginning", {"subscription_mode": "from_beginning"}, ["old", "young"]),
         ("plain", {}, ["old", "young"]),
         ("new", {"subscription_mode": "new"}, ["young"]),
         ("now", {"subscription_from": "now"}, ["young"]),
@@ -443,6 +445,40 @@ async def test_the_admin_changes(queen: Queen, clock: Clock) -> None:
     await queen.delete_consumer_group("h")
     assert data(await drain(queen, "q", "h", subscription_mode="all")) == [0, 1, 3]
     await queen.update_consumer_group_timestamp("h", "2001-01-01T00:00:00Z")
+
+
+# what docs/from-queen.md says does not work
+
+
+FROM_QUEEN = Path(__file__).parents[2] / "docs" / "from-queen.md"
+MISSING: dict[str, Callable[[Queen], Awaitable[Any]]] = {
+    "Stream": lambda queen: queen._http_client.post("/streams/v1/queries", {}),  # its run leaks a connection
+    "client.kv": lambda queen: queen.kv.put("ns", "key", 1, ttl_seconds=60),
+    "client.locks": lambda queen: queen.locks.get("name"),
+    "lock": lambda queen: queen.lock("name", ttl_seconds=5).acquire(),
+    "semaphore": lambda queen: queen.semaphore("name", 2, ttl_seconds=5).acquire(),
+    "client.timers": lambda queen: queen.timers.peek("q", "key"),
+    "client.ephemeral": lambda queen: queen.ephemeral.push("e", {"n": 1}),
+    "queue(…).fetch": lambda queen: queen.queue("q").fetch(["Default"]),
+    "changed_since": lambda queen: queen.queue("q").changed_since(),
+    "queue(…).conflation()": lambda queen: queen.queue("q").group("g").conflation().wait(False).pop(),
+    "admin.get_queue_depth": lambda queen: queen.admin.get_queue_depth("q"),
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+async def test_what_does_not_work_says_so(queen: Queen, name: str) -> None:
+    """If one of these works, the page is wrong."""
+    assert f"`{name}`" in FROM_QUEEN.read_text(encoding="utf-8")
+    await queen.queue("q").push({"data": 1})
+    with pytest.raises(Exception, match=r"there is no /|unsupported|did not apply it"):
+        await MISSING[name](queen)
+    assert data(await drain(queen, "q")) == [1]
+
+
+async def test_lists_may_be_empty(queen: Queen) -> None:
+    assert await queen.queue("q").push([]) == []
+    assert (await queen.ack([]))["results"] == []
 
 
 # the broker goes

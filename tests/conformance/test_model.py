@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 )
 
 from queenstream import config
-from queenstream.broker import wire
+from queenstream.broker import sql, wire
 from queenstream.broker.app import Broker
 from queenstream.broker.directory import Subscription
 from queenstream.broker.popping import Target
@@ -390,7 +390,7 @@ class Machine(RuleBasedStateMachine):
         lease = self.taken[-1 - which % len(self.taken)].lease
         expected = [queue.extend(lease, seconds, self.now) for queue in self.queues.values()]
         rows = self.world.fetch(
-            "select queen.extend($1, $2, $3) as until", uuid.UUID(lease), seconds, self.now
+            sql.bind("select queen.extend($1, $2, $3) as until"), uuid.UUID(lease), seconds, self.now
         )
         until = self.now + timedelta(seconds=seconds) if any(expected) else None
         assert rows[0]["until"] == until
@@ -403,7 +403,7 @@ class Machine(RuleBasedStateMachine):
         lease = self.taken[-1 - which % len(self.taken)].lease
         for queue in self.queues.values():
             queue.give_back(lease)
-        self.world.fetch("select queen.release($1, $2)", [uuid.UUID(lease)], self.now)
+        self.world.fetch(sql.bind("select queen.release($1, $2)"), [uuid.UUID(lease)], self.now)
 
     @rule(seconds=st.sampled_from([0.5, 1, 4, 10, 16, 31]))
     def turn(self, seconds: float) -> None:
@@ -433,8 +433,10 @@ class Machine(RuleBasedStateMachine):
             self.skipped.update((queue.name, group, name, index) for index in passed)
         number = None if partition is None else int(queue.partitions[partition].id)
         rows = self.world.fetch(
-            "select queen.seek(g.id, $3, $4, $5) as moved from queen.groups g "
-            "join queen.queues q on q.id = g.queue_id where q.name = $1 and g.name = $2",
+            sql.bind(
+                "select queen.seek(g.id, $3, $4, $5) as moved from queen.groups g "
+                "join queen.queues q on q.id = g.queue_id where q.name = $1 and g.name = $2"
+            ),
             queue.name, group, number, at, self.now,
         )  # fmt: skip
         assert rows[0]["moved"] == moved

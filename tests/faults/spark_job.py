@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 from queenstream.aggregates import count, sum_
+from queenstream.errors import BrokerUnreachable, Unavailable
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Queue
 from queenstream.pipeline.policies import DeadLetters
+from queenstream.pipeline.running import Run
 from queenstream.pipeline.shorthand import tumbling
 from queenstream.spark import session
 
 MASTER = "local-cluster[1,2,1024]"
+PATIENCE_SECONDS = 60.0
 
 Record = dict[str, Any]
 
@@ -59,6 +63,18 @@ def plain() -> Pipeline[Any]:
     )
 
 
+def started(pipeline: Pipeline[Any], broker: str, folder: Path) -> Run:
+    """Start a run; try again, as a service would, while the broker or its database is away."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return pipeline.start(checkpoint=str(folder), url=broker, interval="200ms")
+        except (BrokerUnreachable, Unavailable):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
 def main(broker: str, folder: Path) -> None:
     """Run both until the process ends."""
     session("kills", MASTER, conf={
@@ -67,7 +83,7 @@ def main(broker: str, folder: Path) -> None:
         "spark.ui.enabled": "false",
         "spark.driver.memory": "1g",
     })  # fmt: skip
-    runs = [each.start(checkpoint=str(folder), url=broker, interval="200ms") for each in (joined(), plain())]
+    runs = [started(each, broker, folder) for each in (joined(), plain())]
     waiting = [threading.Thread(target=run.wait, daemon=True) for run in runs]
     for thread in waiting:
         thread.start()

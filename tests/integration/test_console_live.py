@@ -14,6 +14,8 @@ import pytest
 from queenstream.broker import lagging, live
 from queenstream.broker.app import Broker
 from tests.conftest import Clock, StartBroker
+from tests.integration.rawhttp import until
+from tests.integration.test_roles import SECRET, token
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -73,7 +75,9 @@ async def test_nobody_listens_nothing_is_computed(http: httpx.AsyncClient, broke
         break
     loop = broker.live_figures._loop
     assert loop is not None
-    await asyncio.wait_for(loop, 10)
+    ended = asyncio.Event()
+    loop.on_end(ended.set)
+    await asyncio.wait_for(ended.wait(), 10)
     assert broker.live_figures.listeners == 0
     assert broker.live_figures.event == b""  # the next one hears no old news
 
@@ -88,6 +92,24 @@ async def test_too_many_listeners_are_refused(
         assert "/api/v1/live" in refused.json()["error"]
         assert refused.headers["retry-after"]
         break
+
+
+async def test_one_caller_cannot_take_all_places(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "MOST_LISTENERS_OF_ONE", 1)
+    broker = await start_broker(auth_secret=SECRET)
+    ada, bob = ({"authorization": "Bearer " + token("read-only", sub=sub)} for sub in ("ada", "bob"))
+    async with httpx.AsyncClient(base_url=broker.address, timeout=20) as http:
+        for _ in range(2):  # a place is free again when its listener has gone
+            async with http.stream("GET", "/api/v1/events", headers=ada) as answer:
+                assert answer.status_code == 200
+                refused = await http.get("/api/v1/events", headers=ada)
+                assert refused.status_code == 503
+                assert "close some" in refused.json()["error"]
+                async with http.stream("GET", "/api/v1/events", headers=bob) as other:
+                    assert other.status_code == 200
+            await until(lambda: broker.live_figures.listeners == 0)
 
 
 async def test_a_stream_ends_after_max_wait_and_with_the_broker(start_broker: StartBroker) -> None:

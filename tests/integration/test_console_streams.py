@@ -19,8 +19,8 @@ async def timeline(streams: Streams, **query: Any) -> Any:
 async def event_windows(streams: Streams) -> None:
     """Two keys by event time: minutes 0, 1 and 2 of ``a:1``, minute 0 of ``b``, and one late message."""
     await streams.made(partitioned=True, event_time_path="data.ts")
+    await streams.push({"ts": at(5)}, key="b")  # first: after the others it could be late
     await streams.push(*({"ts": at(s)} for s in (0, 10, 60, 125)), key="a:1")
-    await streams.push({"ts": at(5)}, key="b")
 
     async def closed() -> bool:
         windows = await streams.windows(key="a:1")

@@ -7,12 +7,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import crossplane
 import httpx
 import pytest
 from msgspec import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from queenstream import figures
+from queenstream import durations, figures
+from queenstream.config import Settings, parse_size
 from tests.pages import ROOT
 
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
@@ -100,3 +102,49 @@ def test_panels_do_not_overlap() -> None:
         assert not taken & cells, panel["title"]
         taken |= cells
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+
+
+# Proxies
+
+
+def test_the_nginx_example_parses() -> None:
+    parsed = crossplane.parse(str(ROOT / "deploy/proxy/nginx.conf"), strict=True, check_ctx=False)
+    assert parsed["errors"] == []
+    (server,) = (block for block in parsed["config"][0]["parsed"] if block["directive"] == "server")
+    (location,) = (block for block in server["block"] if block["directive"] == "location")
+    found = {(each["directive"], *each["args"]) for each in location["block"]}
+    assert ("proxy_set_header", "Host", "$http_host") in found
+    assert ("proxy_buffering", "off") in found
+    limit = next(each["args"][0] for each in server["block"] if each["directive"] == "client_max_body_size")
+    assert parse_size(limit.upper() + "iB") == Settings().max_body_bytes
+    waits = next(each[1] for each in found if each[0] == "proxy_read_timeout")
+    assert durations.seconds(waits) > Settings().max_wait
+
+
+def test_the_caddy_example_is_well_formed() -> None:
+    """Caddy's own parser is a Go program: here, blocks nest, and each line begins with a known directive."""
+    known = {
+        "request_body",
+        "max_size",
+        "reverse_proxy",
+        "flush_interval",
+        "transport",
+        "response_header_timeout",
+    }
+    depth = 0
+    words: dict[str, list[str]] = {}
+    for line in (ROOT / "deploy/proxy/Caddyfile").read_text("utf-8").splitlines():
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        assert line.startswith("\t" * (depth - (text == "}"))), line
+        first, *rest = text.split()
+        if first == "}":
+            depth -= 1
+        elif depth:
+            assert first in known, line
+            words[first] = rest
+        depth += text.endswith("{")
+    assert depth == 0
+    assert parse_size(words["max_size"][0]) == Settings().max_body_bytes
+    assert durations.seconds(words["response_header_timeout"][0]) > Settings().max_wait

@@ -169,6 +169,36 @@ async def test_a_listener_that_broke_comes_back(sites: list[Site], database_url:
     assert time.monotonic() - started < 0.5
 
 
+async def test_a_listener_that_meets_an_error_nobody_foresaw_comes_back(
+    sites: list[Site], database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it is, it is counted and shown, and the broker hears the others again."""
+    a, b, _ = sites
+    await a.configure("q")
+    old = listener(b)
+    assert old is not None
+    woken = []
+
+    def fail_once() -> None:
+        woken.append(1)
+        if len(woken) == 1:
+            raise LookupError("a defect in what follows a reconnect")
+
+    monkeypatch.setattr(b.broker.streams, "wake_all", fail_once)
+    await terminate(database_url, old)
+    await until(lambda: len(woken) > 1)
+    await until(lambda: listener(b) not in (None, old) and b.broker.metrics.task_restarts["notices"] >= 2)
+    health = (await b.http.get("/health")).json()
+    assert (health["status"], health["failingTasks"]) == ("healthy", ["notices"])
+    assert 'queen_task_restarts_total{task="notices"}' in (await b.http.get("/metrics")).text
+    waiting = asyncio.create_task(b.pop("q", wait=True, timeout=20_000))
+    await until_waiting(b.broker)
+    started = time.monotonic()
+    await a.push("q", "after")
+    assert names(await waiting) == ["after"]
+    assert time.monotonic() - started < 0.5
+
+
 async def test_the_slow_poll_is_the_net(sites: list[Site], monkeypatch: pytest.MonkeyPatch) -> None:
     """A notice that never comes costs a while, not the message."""
     a, b, _ = sites
@@ -227,7 +257,7 @@ async def test_new_options_hold_everywhere_at_once(
     connection = await asyncpg.connect(database_url)
     keys = await connection.fetch("select transaction_id, key_id from queen.messages order by id")
     await connection.close()
-    assert [tuple(row) for row in keys] == [("1", None), ("2", "k1")]
+    assert [(row[0], row[1] and row[1].split(":")[0]) for row in keys] == [("1", None), ("2", "k1")]
     popped = await b.pop("q", batch=5)
     assert [m["data"] for m in popped["messages"]] == ["1", "2"]
 
@@ -339,7 +369,7 @@ class Poll:
 async def start_poll(broker: Broker) -> Poll:
     reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
     path = "/api/v1/pop/queue/q?wait=true&timeout=60000"
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     return Poll(reader, writer)
 
 
@@ -373,7 +403,7 @@ async def test_a_thousand_long_polls(start_broker: StartBroker, database_url: st
             assert broker.database.usage[0] == 0
             backends, busy = await database_work(database_url)
             assert busy == 0
-            assert backends <= broker.settings.pool + 4
+            assert backends <= broker.settings.pool + 11
 
             await site.push("q", "1")
             await until_waiting(broker, 999)
@@ -424,6 +454,12 @@ PREPARE = (
 )
 
 
+PUSH_SIGNATURE = (
+    "select oid::regprocedure from pg_proc "
+    "where pronamespace = 'queen'::regnamespace and proname = 'push_' || $1"
+)
+
+
 async def describe(url: str) -> list[tuple[Any, ...]]:
     """Everything in our schema, as PostgreSQL describes it."""
     connection = await asyncpg.connect(url)
@@ -470,16 +506,120 @@ async def test_ten_tasks_make_the_schema_at_once(empty_database_url: str) -> Non
     assert await describe(empty_database_url) == made
 
 
-async def test_a_database_made_twice_is_the_same(
-    database_url: str, empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+async def test_two_releases_have_their_own_functions(
+    empty_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Migrated step by step, functions replaced on the way: no difference to one made at once."""
-    monkeypatch.setattr(sql, "FUNCTIONS_HASH", "another version")
+    """What a release needs is there after its start, and the functions of the other one are untouched."""
+
+    def own(made: list[tuple[Any, ...]], ending: str) -> list[tuple[Any, ...]]:
+        return [row for row in made if row[0] == "function" and row[1].partition("(")[0].endswith(ending)]
+
     await prepare(empty_database_url)
+    first = await describe(empty_database_url)
+    other = "0123456789"
+    for name in ("FUNCTIONS", "INTERFACE"):
+        monkeypatch.setattr(sql, name, getattr(sql, name).replace(sql.FUNCTION_SET, other))
+    monkeypatch.setattr(sql, "FUNCTION_SET", other)
+    await prepare(empty_database_url)
+    both = await describe(empty_database_url)
+    monkeypatch.undo()
+    assert own(both, sql.FUNCTION_SET) == own(first, sql.FUNCTION_SET) != []
+    assert len(own(both, other)) == len(own(both, sql.FUNCTION_SET)) == sql.FUNCTION_COUNT
+    await prepare(empty_database_url)  # the first release starts again
+    assert await describe(empty_database_url) == both
+
+
+async def test_functions_of_a_release_that_nobody_uses_are_dropped(
+    start_broker: StartBroker, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, unused = "0123456789", "fedcba9876"
+    connection = await asyncpg.connect(database_url)
+    for ending, age in ((other, "1 hour"), (unused, "2 days")):
+        await connection.execute(sql.FUNCTIONS.replace(sql.FUNCTION_SET, ending))
+        await connection.execute(
+            "insert into queen.function_sets (name, version, schema, used_at) "
+            f"values ('{ending}', '1', 1, now() - interval '{age}')"
+        )
+    await connection.execute("create function queen.of_before() returns integer language sql as 'select 1'")
+    await connection.execute(
+        "insert into queen.function_sets (name, version, schema, used_at) "
+        "values ('', '', 0, now() - interval '2 days') "
+        "on conflict (name) do update set used_at = excluded.used_at"
+    )
+    broker = await start_broker()
+    await broker.background.forget()
+    rows = await connection.fetch(
+        "select right(proname, 10) as ending, count(*) as count from pg_proc "
+        "where pronamespace = 'queen'::regnamespace group by 1"
+    )
+    counts = {row["ending"]: row["count"] for row in rows}
+    assert counts[sql.FUNCTION_SET] == counts[other] == sql.FUNCTION_COUNT
+    assert unused not in counts
+    there = "select to_regproc($1) is not null"
+    assert not await connection.fetchval(there, "queen.of_before")
+    assert all([await connection.fetchval(there, f"queen.{name}") for name in sql.INTERFACE_NAMES])
+    assert not await connection.fetchval("select count(*) from queen.function_sets where name = $1", unused)
+    await connection.close()
+
+
+async def test_functions_that_are_gone_come_back(start_broker: StartBroker, database_url: str) -> None:
+    """As after a restore of a dump without them, under a running broker."""
+    broker = await start_broker()
+    async with httpx.AsyncClient(base_url=broker.address, timeout=20) as http:
+        site = Site(broker, http)
+        await site.push("q", "a")
+        connection = await asyncpg.connect(database_url)
+        await connection.execute(
+            f"drop function {await connection.fetchval(PUSH_SIGNATURE, sql.FUNCTION_SET)}"
+        )
+        await connection.execute("delete from queen.function_sets where name = $1", sql.FUNCTION_SET)
+        await site.push("q", "b", status=503)
+        await broker.background.heartbeat()
+        await site.push("q", "b")
+        await connection.close()
+
+
+async def test_a_migration_waits_for_locks_without_standing_in_the_way(
+    empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a long transaction holds a table, reads go on between the tries; then the migration is made."""
+    await prepare(empty_database_url)
+    newest = sql.MIGRATIONS[-1].number + 1
+    text = "alter table queen.queues add column of_a_test integer"
+    monkeypatch.setattr(
+        sql, "MIGRATIONS", (*sql.MIGRATIONS, sql.Migration(newest, "of_a_test", text, newest - 1))
+    )
+    monkeypatch.setattr(database, "MIGRATION_LOCK_SECONDS", 0.2)
+    holder, reader = [await asyncpg.connect(empty_database_url) for _ in range(2)]
+    holding = holder.transaction()
+    await holding.start()
+    await holder.execute("select count(*) from queen.queues")
+    migrating = asyncio.create_task(prepare(empty_database_url))
+    for _ in range(10):
+        await reader.fetch("select count(*) from queen.queues", timeout=5)
+        await asyncio.sleep(0.05)
+    assert not migrating.done()
+    await holding.rollback()
+    await migrating
+    row = await reader.fetchrow("select * from queen.migrations order by number desc limit 1")
+    assert row is not None
+    assert (row["number"], row["compatible_from"]) == (newest, newest - 1)
+    # A broker of the release before works beside it, and may start again.
     monkeypatch.undo()
     await prepare(empty_database_url)
-    ours = [row for row in await describe(empty_database_url) if row[0] != "migration"]
-    assert ours == [row for row in await describe(database_url) if row[0] != "migration"]
+
+    monkeypatch.setattr(database, "MIGRATE_SECONDS", 0.3)
+    monkeypatch.setattr(database, "MIGRATION_LOCK_SECONDS", 0.1)
+    text = "alter table queen.queues drop column of_a_test"
+    monkeypatch.setattr(
+        sql, "MIGRATIONS", (*sql.MIGRATIONS, sql.Migration(newest + 1, "too_busy", text, newest + 1))
+    )
+    async with holder.transaction():
+        await holder.execute("select count(*) from queen.queues")
+        with pytest.raises(DatabaseUnusable, match="other transactions hold its tables"):
+            await prepare(empty_database_url)
+    await holder.close()
+    await reader.close()
 
 
 async def test_a_newer_schema_is_refused(database_url: str, start_broker: StartBroker) -> None:

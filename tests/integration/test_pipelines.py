@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from queenstream import AsyncQueen, figures
-from queenstream.broker import background
+from queenstream.broker import upkeep
 from queenstream.broker.app import Broker
 from queenstream.broker.gauges import LOST_SECONDS
 from queenstream.broker.routes import pipelines
@@ -103,7 +103,7 @@ async def test_figures_over_time_at_a_bounded_resolution(
     assert (series[-1].messages_per_second, series[-1].state_rows) == (2, None)
     assert all(later.time > point.time for point, later in pairwise(series))
     assert len((await admin.pipeline("totals", minutes=1)).series) in (3, 4)
-    clock.turn(background.PIPELINE_SERIES_SECONDS - 100)
+    clock.turn(upkeep.PIPELINE_SERIES_SECONDS - 100)
     await broker.background.forget()
     left = (await admin.pipeline("totals", minutes=360)).series
     assert 0 < len(left) < len(series)
@@ -133,7 +133,7 @@ async def test_old_runs_and_old_pipelines_go(admin: AsyncAdmin, broker: Broker, 
         clock.turn(1)
     runs = (await admin.pipeline("totals")).runs
     assert [run.instance for run in runs] == [f"run {number}" for number in range(24, 4, -1)]
-    clock.turn(background.PIPELINE_SECONDS - 100)
+    clock.turn(upkeep.PIPELINE_SECONDS - 100)
     await broker.background.forget()
     assert len(await admin.pipelines()) == 1
     await tell(admin, "other")

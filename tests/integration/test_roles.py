@@ -58,7 +58,7 @@ async def test_every_route_with_every_token(start_broker: StartBroker) -> None:
     wrong: list[str] = []
     async with httpx.AsyncClient(base_url=broker.address, timeout=30) as http:
         for route in broker.router.routes:
-            for method in [route.method, "HEAD"] if route.method == "GET" else [route.method]:
+            for method in [route.method] if route.changes_state else [route.method, "HEAD"]:
                 for caller, (header, role) in CALLERS.items():
                     headers = {"authorization": header} if header else {}
                     answer = await http.request(method, _path(route), headers=headers)
@@ -79,18 +79,26 @@ async def test_without_a_key_everybody_may_do_everything(start_broker: StartBrok
             assert answer.status_code not in (401, 403, 405, 500), (route.path, answer.text)
 
 
+def _limits(route: Route) -> str:
+    if route.role is Role.PUBLIC:
+        return "public"
+    return "refused" if route.scope is None else route.scope.text
+
+
 def table(routes: Iterable[Route]) -> str:
-    rows = sorted((route.path, route.method, role_name(route.role)) for route in routes)
+    rows = sorted((route.path, route.method, role_name(route.role), _limits(route)) for route in routes)
     lines = [
         "# Who may call what",
         "",
         "With a key configured, a token needs the role named here or a higher one: `read-only`,",
         "`read-write`, `admin`. `public` needs no token, and neither do the files of the page at `/`.",
+        "A token that is limited to some queues must reach all those in the last column; `refused` is for",
+        "tokens without limits only ([security](security.md#limited-tokens)).",
         "Written by `python -m tests.integration.test_roles`; a test compares it with the routes.",
         "",
-        "| method | path | role |",
-        "|---|---|---|",
-        *(f"| {method} | `{path}` | {role} |" for path, method, role in rows),
+        "| method | path | role | limited tokens |",
+        "|---|---|---|---|",
+        *(f"| {method} | `{path}` | {role} | {limits} |" for path, method, role, limits in rows),
     ]
     return "\n".join(lines) + "\n"
 

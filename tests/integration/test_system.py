@@ -136,10 +136,7 @@ async def test_the_database_stops(caplog: pytest.LogCaptureFixture) -> None:
             assert (await http.get("/api/v1/system/maintenance")).status_code == 503
 
             # Nothing else may speak while the probes are listened to.
-            for task in broker.background._loops:
-                task.cancel()
-            assert broker.notices._task is not None
-            broker.notices._task.cancel()
+            await broker.supervisor.close()
             caplog.clear()
             with caplog.at_level(logging.DEBUG, "queenstream"):
                 for _ in range(5):
@@ -306,6 +303,9 @@ async def test_maintenance_on_two_brokers(start_broker: StartBroker, clock: Cloc
     ):
         path = "/api/v1/system/maintenance"
         assert (await get(there, path))["maintenanceMode"] is False
+        for queue in ("old", "q"):
+            body = {"queue": queue, "options": {"ttl": 3600}}
+            assert (await here.post("/api/v1/configure", json=body)).status_code == 201
         await push(here, "old", "kept")
         answer = await here.post(path, json={"enabled": True})
         assert answer.status_code == 200

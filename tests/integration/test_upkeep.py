@@ -14,7 +14,7 @@ import asyncpg
 import httpx
 import pytest
 
-from queenstream.broker import background
+from queenstream.broker import background, sql
 from queenstream.broker.app import Broker
 from tests.acceptance.speaking import configure
 from tests.conftest import Clock
@@ -99,7 +99,7 @@ async def test_cursors_are_written_anew_exactly_as_they_were(
     async with session(database_url) as connection, held(database_url):
         await churn(connection, 8_000)
         before, pages = await connection.fetch(ROWS), await connection.fetchval(PAGES)
-        with caplog.at_level(logging.INFO, "queenstream.broker.background"):
+        with caplog.at_level(logging.INFO, "queenstream.broker.upkeep"):
             await broker.background.compact()
         assert "40 cursors written anew" in caplog.text
         assert await connection.fetch(ROWS) == before
@@ -150,7 +150,7 @@ async def test_traffic_while_cursors_are_written_anew_loses_nothing(
                     "(select partition_id, group_id from queen.cursors for update skip locked); "
                     "commit; end loop; end $$"
                 )
-                row = await connection.fetchrow("select * from queen.compact(200000)")
+                row = await connection.fetchrow(sql.bind("select * from queen.compact(200000)"))
                 times += row["outcome"] == "done"
         return times
 
@@ -175,7 +175,7 @@ async def test_a_table_that_is_in_use_is_left_alone_for_longer_and_longer(
         await churn(connection, 8_000)
         await reader.execute("begin; select from queen.cursors limit 1")
         pages = await connection.fetchval(PAGES)
-        with caplog.at_level(logging.DEBUG, "queenstream.broker.background"):
+        with caplog.at_level(logging.DEBUG, "queenstream.broker.upkeep"):
             started = asyncio.get_running_loop().time()
             await broker.background.compact()
             assert asyncio.get_running_loop().time() - started < 5
@@ -184,19 +184,23 @@ async def test_a_table_that_is_in_use_is_left_alone_for_longer_and_longer(
         assert [r for r in caplog.records if r.levelno > logging.INFO] == []
         assert await connection.fetchval(PAGES) == pages
         await reader.execute("rollback")
-        assert await connection.fetchval("select outcome from queen.compact(10)") is None  # too many rows
+        assert (
+            await connection.fetchval(sql.bind("select outcome from queen.compact(10)")) is None
+        )  # too many rows
         async with session(database_url + "&application_name=pg_dump"):
-            assert await connection.fetchval("select outcome from queen.compact(200000)") == "busy"
+            assert await connection.fetchval(sql.bind("select outcome from queen.compact(200000)")) == "busy"
         await connection.execute("begin isolation level repeatable read")
-        assert await connection.fetchval("select outcome from queen.compact(200000)") is None
+        assert await connection.fetchval(sql.bind("select outcome from queen.compact(200000)")) is None
         await connection.execute("rollback")
-        assert await connection.fetchval("select outcome from queen.compact(200000)") == "done"
+        assert await connection.fetchval(sql.bind("select outcome from queen.compact(200000)")) == "done"
 
 
 # Expiry
 
 
-POP = "select * from queen.pop($1, null, $2, '{10}', '{1}', '{false}', 1000000, false, $3) where request > 0"
+POP = sql.bind(
+    "select * from queen.pop($1, null, $2, '{10}', '{1}', '{false}', 1000000, false, $3) where request > 0"
+)
 
 
 @pytest.mark.usefixtures("by_hand")
@@ -278,7 +282,7 @@ async def test_a_backlog_goes_in_steps_that_nobody_notices(
             clock(),
         )
         clock.turn(40)
-        first = await connection.fetch("select * from queen.expire(7000, $1)", clock())
+        first = await connection.fetch(sql.bind("select * from queen.expire(7000, $1)"), clock())
         assert [(r["queue_name"], r["deleted"], r["more"]) for r in first] == [("q", 7000, True)]
         await asyncio.wait_for(broker.background.expire(), 30)
         left = await connection.fetch("select transaction_id from queen.messages")

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from queenstream.broker import auth
+from queenstream.broker import auth, key_files
 from queenstream.broker.auth import Authenticator, Identity, require
 from queenstream.broker.routing import Role
 from queenstream.config import Settings
@@ -86,7 +86,8 @@ def hs256(key: bytes) -> Callable[[bytes], bytes]:
 
 def make(clock: Clock | None = None, **settings: Any) -> Authenticator:
     clock = clock or Clock()
-    made = Authenticator.from_settings(Settings(**settings), now=clock, monotonic=clock)
+    given = Settings(**{"auth_leeway": 0.0, **settings})
+    made = Authenticator.from_settings(given, now=clock, monotonic=clock)
     assert made is not None
     return made
 
@@ -280,7 +281,7 @@ async def test_one_audience_of_a_list_is_enough_and_unasked_claims_are_free() ->
 
 
 async def test_leeway_forgives_clocks_that_differ() -> None:
-    authenticator = make(auth_secret=SECRET, auth_leeway=30.0)
+    authenticator = make(auth_secret=SECRET, auth_leeway=Settings().auth_leeway)
     await authenticator.check(bearer(exp=START - 29, nbf=START + 30))
     assert "expired" in await refused(authenticator, bearer(exp=START - 30))
     assert "not valid yet" in await refused(authenticator, bearer(nbf=START + 31))
@@ -366,7 +367,7 @@ def count_proofs(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     proofs: list[bytes] = []
     real = auth._claims
 
-    def counting(token: bytes, key: auth.Key) -> dict[str, Any] | None:
+    def counting(token: bytes, key: key_files.Key) -> dict[str, Any] | None:
         proofs.append(token)
         return real(token, key)
 

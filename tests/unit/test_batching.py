@@ -103,3 +103,13 @@ async def test_what_waits_is_bounded() -> None:
     assert (await first, await second) == (2, 4)
     await batcher.drain()
     assert await batcher.ask(3, 100) == 6
+
+
+async def test_a_batch_with_too_few_answers_fails_and_the_lane_goes_on() -> None:
+    async def run(batch: list[int], _alone: bool) -> list[int | BaseException]:
+        return [] if 0 in batch else [*batch]
+
+    batcher = Batcher(run, lanes=1)
+    with pytest.raises(RuntimeError, match="0 answers to 1 requests"):
+        await asyncio.wait_for(batcher.ask(0, 1), 5)
+    assert await asyncio.wait_for(batcher.ask(1, 1), 5) == 1

@@ -77,6 +77,7 @@ HEALTHY = Facts(
     health=Health(True, "1.0", "connected"),
     brokers=(BROKER,),
     maintenance="",
+    insecure=False,
 )
 
 
@@ -186,7 +187,8 @@ def test_the_remedy_goes_where_the_value_comes_from(source: str, context: str, r
         ("postgresql", {"server": Server(160_000, "16.0", "d", "u", in_recovery=True)}, Status.PROBLEM),
         ("schema", {"schema": Schema(None, 2)}, Status.NOTE),
         ("schema", {"schema": Schema(1, 2)}, Status.WARNING),
-        ("schema", {"schema": Schema(3, 2)}, Status.PROBLEM),
+        ("schema", {"schema": Schema(3, 2, compatible=False)}, Status.PROBLEM),
+        ("schema", {"schema": Schema(3, 2)}, Status.OK),
         ("schema", {"schema": Schema(2, 2, functions_current=False)}, Status.WARNING),
         ("checkpoints", {"checkpoints": (5, 6)}, Status.WARNING),
         ("checkpoints", {"checkpoints": (0, 9)}, Status.OK),
@@ -213,6 +215,7 @@ def test_the_remedy_goes_where_the_value_comes_from(source: str, context: str, r
         ("broker", {"health": Health(False, "1.0", "disconnected")}, Status.PROBLEM),
         ("brokers' versions", {"queenstream": "1.1"}, Status.WARNING),
         ("brokers' versions", {"brokers": (BROKER, replace(BROKER, version="0.9"))}, Status.WARNING),
+        ("access", {"insecure": True}, Status.WARNING),
         ("maintenance", {"maintenance": "all"}, Status.WARNING),
         ("maintenance", {"maintenance": "pop"}, Status.WARNING),
         ("background failures", {"brokers": (replace(BROKER, failures={"expire": 3}),)}, Status.WARNING),

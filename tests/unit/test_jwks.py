@@ -56,7 +56,8 @@ def bearer(key: Any, algorithm: str, headers: dict[str, Any] | None = None, **cl
 
 def make(clock: Clock | None = None, **settings: Any) -> Authenticator:
     clock = clock or Clock()
-    made = Authenticator.from_settings(Settings(**settings), now=clock, monotonic=clock)
+    given = Settings(**{"auth_leeway": 0.0, **settings})
+    made = Authenticator.from_settings(given, now=clock, monotonic=clock)
     assert made is not None
     return made
 

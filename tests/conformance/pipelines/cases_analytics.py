@@ -61,7 +61,7 @@ SPIKE = anomaly("a", 5, 20.0, 2.0, 1.0, 18.0)
 )
 def a_number_unlike_those_before_it_is_an_anomaly_of_its_key(ends: Ends) -> Pipeline[Any]:
     source = Pipeline("p").source(ends.source("in"), name="in").event_time("at")
-    found = source.anomalies("value", by="sensor", window="1m", threshold=4, min_samples=4)
+    found = source.anomalies("value", by="sensor", window="1m", threshold=4, min_samples=4, on_error="skip")
     return found.to(ends.sink("out"))
 
 
@@ -128,7 +128,7 @@ def a_part_of_a_millisecond_is_late_too(ends: Ends) -> Pipeline[Any]:
 )
 def what_is_no_number_is_left_out(ends: Ends) -> Pipeline[Any]:
     source = Pipeline("p").source(ends.source("in"), name="in").event_time("at")
-    found = source.anomalies("value", by="sensor", window="1m", threshold=4, min_samples=4)
+    found = source.anomalies("value", by="sensor", window="1m", threshold=4, min_samples=4, on_error="skip")
     return found.to(ends.sink("out"))
 
 

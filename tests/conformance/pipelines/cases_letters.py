@@ -87,9 +87,23 @@ def what_fails_again_is_a_dead_letter_again(io: Ends) -> Pipeline[Any]:
             ]
         },
     ],
-    {"out": [{"n": 10}, {"n": 80}], "failed": []},
+    {
+        "out": [{"n": 10}, {"n": 80}],
+        "failed": [
+            letter(record, "", "", BACK, "p")
+            for record in (
+                {"no": "letter"},
+                {"record": {"n": 2}},
+                back({"n": 4}, "no such step"),
+                back({"n": 5}, "plain"),
+                back({"n": 6}, "tenfold", port=None),
+                back({"n": 7}, "tenfold", port=1),
+            )
+        ],
+    },
+    ignoring=(*LETTER_TIMES, "error", "error_type"),
 )
-def what_is_no_letter_of_these_steps_is_passed_over(io: Ends) -> Pipeline[Any]:
+def what_is_no_letter_of_these_steps_goes_back_to_the_dead_letters(io: Ends) -> Pipeline[Any]:
     return (
         Pipeline("p")
         .source(io.source("in"), name="in")

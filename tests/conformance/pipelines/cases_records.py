@@ -9,7 +9,7 @@ from typing import Any
 
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.expressions import col, lit, when
-from queenstream.pipeline.policies import DeadLetters, ErrorPolicy, retry
+from queenstream.pipeline.policies import DeadLetters, retry
 from queenstream.pipeline.shorthand import count, tumbling
 from tests.conformance.pipelines.casebook import Casebook, batches_of, one
 from tests.conformance.pipelines.engines import Ends, Row, at
@@ -198,7 +198,10 @@ def fails_on_two(record: Row) -> Row:
 @BOOK.case(one({"n": 1}, {"n": 2}, {"n": 3}), {"out": [{"n": 1}, {"n": 3}]})
 def a_step_that_raises_hits_one_record(io: Ends) -> Pipeline[Any]:
     return (
-        Pipeline("p").source(io.source("in"), name="in").transform("check", fails_on_two).to(io.sink("out"))
+        Pipeline("p")
+        .source(io.source("in"), name="in")
+        .transform("check", fails_on_two, on_error="skip")
+        .to(io.sink("out"))
     )
 
 
@@ -213,6 +216,44 @@ def after_the_last_try_a_record_goes_to_the_dead_letters(io: Ends) -> Pipeline[A
         Pipeline("p")
         .source(io.source("in"), name="in")
         .transform("check", fails_on_two, on_error=policy)
+        .to(io.sink("out"))
+    )
+
+
+def fails_in_two_ways(record: Row) -> Row:
+    raise TimeoutError("away") if record["n"] == 1 else ValueError("wrong")
+
+
+@BOOK.case(
+    one({"n": 1}, {"n": 2}),
+    {"out": [], "failed": [letter({"n": 1}, "away", "TimeoutError", "ask", "p", 2)]},
+    ignoring=LETTER_TIMES,
+)
+def a_policy_chooses_by_exception(io: Ends) -> Pipeline[Any]:
+    failed = DeadLetters(io.sink("failed"))
+    policy = retry(1, delay="1ms", on=(TimeoutError,), then=failed, otherwise="skip")
+    return (
+        Pipeline("p")
+        .source(io.source("in"), name="in")
+        .transform("ask", fails_in_two_ways, on_error=policy)
+        .to(io.sink("out"))
+    )
+
+
+@BOOK.case(
+    one({"n": 1}, {"n": 2}),
+    {"out": [], "failed": [letter({"n": 2}, "wrong", "ValueError", "ask", "p")]},
+    ignoring=LETTER_TIMES,
+)
+def a_policy_chooses_by_a_function_of_error_and_record(io: Ends) -> Pipeline[Any]:
+    def bad(error: Exception, record: Row) -> bool:
+        return record["n"] == 2 and "wrong" in str(error)
+
+    return (
+        Pipeline("p")
+        .source(io.source("in"), name="in")
+        .transform("ask", fails_in_two_ways)
+        .on_error(retry(0, on=bad, then=DeadLetters(io.sink("failed")), otherwise="skip"))
         .to(io.sink("out"))
     )
 
@@ -384,14 +425,8 @@ def a_step_that_changes_its_record_changes_no_other_branch(io: Ends) -> Pipeline
     )
 
 
-FAILING = ErrorPolicy(then="fail")
-"""For the test that a step may also end the pipeline; there are no rows to compare."""
-
-
 def a_failure_ends_the_pipeline(io: Ends) -> Pipeline[Any]:
+    """For a test of its own: there are no rows to compare."""
     return (
-        Pipeline("p")
-        .source(io.source("in"), name="in")
-        .transform("check", fails_on_two, on_error=FAILING)
-        .to(io.sink("out"))
+        Pipeline("p").source(io.source("in"), name="in").transform("check", fails_on_two).to(io.sink("out"))
     )

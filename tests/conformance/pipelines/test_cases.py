@@ -11,6 +11,7 @@ import pytest
 
 from queenstream.errors import StepFailed
 from queenstream.pipeline import nodes
+from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.nodes import Node
 from tests.conformance.pipelines import (
     cases_analytics,
@@ -21,7 +22,7 @@ from tests.conformance.pipelines import (
     cases_windows,
 )
 from tests.conformance.pipelines.casebook import Case
-from tests.conformance.pipelines.engines import Engine, LocalEngine, Replaced, Row, multiset, plain
+from tests.conformance.pipelines.engines import Ends, Engine, LocalEngine, Replaced, Row, multiset, plain
 from tests.conformance.pipelines.spark_engine import SparkEngine
 from tests.conformance.pipelines.staged_engine import StagedEngine
 
@@ -124,9 +125,31 @@ def test_gaps_are_of_cases_and_engines_that_exist() -> None:
     assert {case for _, case in GAPS} | ALWAYS <= CASES.keys()
 
 
-def test_a_step_may_also_end_the_pipeline() -> None:
-    with pytest.raises(StepFailed, match="two is too much"):
-        LocalEngine().run(cases_records.a_failure_ends_the_pipeline, [{"in": [{"n": 2}]}], end=True)
+@pytest.mark.parametrize("engine", ["local", "spark's stages"])
+def test_a_step_that_raises_ends_the_pipeline_unless_it_is_told_otherwise(engine: str) -> None:
+    place = r"cases_records\.py:\d+: check failed on \{'n': 2\}: ValueError: two is too much"
+    with pytest.raises(StepFailed, match=place):
+        ENGINES[engine].run(cases_records.a_failure_ends_the_pipeline, [{"in": [{"n": 2}]}], end=True)
+
+
+@pytest.mark.parametrize("engine", ["local", "spark's stages"])
+def test_a_callback_is_told_of_each_error(engine: str) -> None:
+    told: list[tuple[str, Row, str]] = []
+
+    def note(error: Exception, record: Row, step: str) -> None:
+        told.append((str(error), record, step))
+
+    def failing(io: Ends) -> Pipeline[Any]:
+        return (
+            Pipeline("p")
+            .source(io.source("in"), name="in")
+            .transform("check", cases_records.fails_on_two)
+            .on_error("skip", callback=note)
+            .to(io.sink("out"))
+        )
+
+    ENGINES[engine].run(failing, [{"in": [{"n": 1}, {"n": 2}]}], end=True)
+    assert told == [("two is too much", {"n": 2}, "check")]
 
 
 # Every node and option has a case

@@ -40,6 +40,22 @@ def test_refused_rows_are_dead_letters_and_the_rest_is_stored(
     ]
 
 
+def test_dead_letters_may_be_rows_of_a_table(cql: Cql, table: str, endpoint: Endpoint) -> None:
+    sink = endpoint(
+        schema="pipeline string, step string, failed_at timestamp, record string, error string, attempts int",
+        create_table=True,
+        partition_key=("pipeline", "step"),
+        clustering_key=("failed_at", "record"),
+    )
+    failed = DeadLetters(sink)
+    rows: list[Row] = [{"n": 1, "tags": ["a"]}, {"n": 0, "tags": []}, {"n": 0, "tags": ["b"]}]
+    divided = Pipeline(table).source(Memory(rows)).map(lambda row: {"n": 1 // row["n"]}, name="divide")
+    divided.on_error(failed).foreach(lambda row: None).run(engine="local")
+    letters = sorted((each["step"], json.loads(each["record"])["tags"]) for each in cql.rows(table))
+    assert letters == [("divide", []), ("divide", ["b"])]
+    assert {each["error"] for each in cql.rows(table)} == {"integer division or modulo by zero"}
+
+
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("cassandra_*.py")), ids=lambda example: example.stem)
 def test_an_example_prints_what_it_should_and_does_so_again(example: Path, node: Node, cql: Cql) -> None:
     expected = (EXAMPLES / "expected" / f"{example.stem}.txt").read_text()

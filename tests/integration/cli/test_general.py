@@ -100,7 +100,10 @@ def test_what_is_slow_is_imported_when_it_is_used() -> None:
 async def test_status(queen: Queen, broker: Broker) -> None:
     await queen("push", "orders", "1", "2")
     await queen("pop", "orders")
+    await broker.background.forget()
+    broker.metrics.upkeep["traces"].error = "RaiseError"
     shown = (await queen("status")).row
+    assert shown["upkeep"]["failing"] == ["traces"]
     assert (shown["health"], shown["mode"], shown["queues"]) == ("healthy", "normal operation", 1)
     assert (shown["messages"]["pending"], shown["messages"]["completed"]) == (1, 1)
     assert [one["address"] for one in shown["brokers"]] == [broker.address]

@@ -14,6 +14,7 @@ import pytest
 
 from queenstream.local.places import pipelines_in
 from tests.integration.cli.running import Done, Queen
+from tests.processes import without_summaries
 
 COUNTS = """
     from queenstream import Pipeline, Queue
@@ -86,7 +87,7 @@ def lines(folder: str) -> list[str]:
 
 
 def last(done: Done) -> Any:
-    assert (done.code, done.err) == (0, "")
+    assert (done.code, without_summaries(done.err)) == (0, "")
     return json.loads(done.out.splitlines()[-1])
 
 
@@ -101,10 +102,12 @@ async def event(process: asyncio.subprocess.Process, name: str) -> Any:
     raise AssertionError(f"it ended without {name}")
 
 
-async def stopped(process: asyncio.subprocess.Process) -> tuple[int | None, bytes]:
+async def stopped(process: asyncio.subprocess.Process) -> tuple[int | None, str]:
+    """Its exit code, and what it wrote to standard error beside its summary."""
     process.send_signal(signal.SIGINT)
     _, err = await asyncio.wait_for(process.communicate(), 30)
-    return process.returncode, err
+    assert b" stopped after " in err
+    return process.returncode, without_summaries(err.decode())
 
 
 async def test_it_goes_on_from_its_checkpoint(queen: Queen, http: httpx.AsyncClient) -> None:
@@ -144,7 +147,7 @@ async def test_checkpoints_in_postgresql(database_url: str) -> None:
     seen = await event(process, "stats")
     assert seen["messages"] > 0
     assert seen["watermark"] >= "1970-01-01T00:00:"
-    assert await stopped(process) == (0, b"")
+    assert await stopped(process) == (0, "")
     assert await pipelines_in(database_url) == ["clicks"]
     listed = await ALONE.rows("pipeline", "checkpoints", "--checkpoint", database_url)
     assert listed[0]["clean"]
@@ -158,8 +161,9 @@ async def test_on_a_terminal_until_ctrl_c() -> None:
         await terminal.until("row for a\n")  # what steps print comes in between, whole
         terminal.type("\x03")
         assert await terminal.ended() == 0
-    assert terminal.lines[-1].startswith("clicks ended: ")
-    assert any(line.split()[:2] == ["aggregate", "aggregate"] for line in terminal.lines)
+    assert sum("clicks stopped after " in line for line in terminal.lines) == 1
+    [windows] = [line.split() for line in terminal.lines if line.startswith("  aggregate ")]
+    assert windows[1] == "jobs.py:17"
     assert "Traceback" not in terminal.text
 
 
@@ -185,7 +189,11 @@ async def test_a_pipeline_that_fails() -> None:
     assert json.loads(failed.out.splitlines()[-1])["state"] == "failed"
     assert "jobs.py:7: price failed on {}: KeyError: 'price'" in failed.err
     failed = await ALONE("pipeline", "run", "jobs.py:q", *LOCAL)
-    failed.failed(1, "the pipeline 'q' failed: jobs.py:10: OSError: the line is dead")
+    assert failed.err.startswith("q failed after ")
+    assert "error:" not in failed.err  # it is told once, below
+    quiet = await ALONE("pipeline", "run", "jobs.py:q", *LOCAL, "--no-summary")
+    quiet.failed(1, "the pipeline 'q' failed: jobs.py:10: OSError: the line is dead")
+    assert failed.err.endswith(quiet.err)
 
 
 async def test_a_definition_that_is_wrong() -> None:
@@ -262,7 +270,7 @@ async def test_an_edit_takes_over_with_the_state(queen: Queen, http: httpx.Async
         assert refused["message"].endswith("the version before the edit goes on")
     await push(http, "orders", {"user": "ann"})
     assert await take(http, "counts", 1) == [{"user": "ann", "n": 4, "version": 2}]
-    assert await stopped(process) == (0, b"")
+    assert await stopped(process) == (0, "")
 
 
 async def test_an_edit_of_what_has_ended_or_failed() -> None:
@@ -357,5 +365,15 @@ async def test_trying_it_on_records() -> None:
     assert [row["row"] for row in rows if row["sink"] == "queue:out"] == [{"id": 1, "user": "ANN"}, {"id": 3}]
     [letter] = [row["row"] for row in rows if row["sink"] == "queue:bad"]
     assert (letter["step"], letter["record"], letter["error_type"]) == ("check", {"id": 2}, "KeyError")
+    written(
+        """
+        from queenstream import Pipeline, Queue
+
+        ids = Pipeline("ids").source(Queue("orders")).map(lambda order: order["id"]).to(Queue("out"))
+        """,
+        "strict.py",
+    )
+    stopped = await ALONE("pipeline", "test", "strict.py", "--input", "-", stdin='{"id": 1}\n{"no": 2}\n')
+    stopped.failed(1, "strict.py:4: map failed on {'no': 2}: KeyError: 'id'")
     bad = await ALONE(*run, "orders=-", stdin='{"id": 1, "user": "a"}\nnot json\n')
     bad.failed(2, "-:2 is no JSON")

@@ -203,8 +203,7 @@ async def test_finding_and_deleting(broker: Broker, queen: AsyncQueen) -> None:
     await with_letters(broker, look)
 
 
-async def test_letters_wait_longer_than_other_messages(broker: Broker) -> None:
-    """A queue that a push makes forgets after an hour; somebody may look at letters on Monday."""
+async def test_the_queues_of_letters_forget_none_that_waits(broker: Broker) -> None:
     await run(halving(Collected(), Memory([{"n": 1}])), broker)
     async with AsyncQueen(broker.address) as queen:
         assert (await queen.admin.queue("failed")).options.ttl == 0
@@ -264,8 +263,16 @@ async def test_a_run_has_its_own_token(start_broker: StartBroker, monkeypatch: p
     guarded = await start_broker(auth_secret=SECRET)
     token = jwt.encode({"sub": "jobs", "role": "admin", "exp": 4_000_000_000}, SECRET, "HS256")
     async with AsyncQueen(guarded.address, token=token) as queen:
-        await queen.queue("numbers").push([{"n": 2}])
-    rows = Collected()
-    await run(halving(rows), guarded, token=token)
-    assert rows.rows == [{"n": 1}]
+        await queen.queue("numbers").push([{"n": 2}, {"n": 3}])
+        await queen.queue("names").partition("1").push({"name": "one"})
+        rows = Collected()
+        pipeline = halving(rows).lookup(Queue("names"), on="n", into="of", name="named").to(Queue("halves"))
+        await run(pipeline, guarded, token=token)
+        assert rows.rows == [{"n": 1}]
+        assert [message.data for message in await queen.queue("halves").batch(10).pop()] == [
+            {"n": 1, "of": {"name": "one"}}
+        ]
+        [letter] = await queen.queue("failed").batch(10).pop()
+        assert letter.data["record"] == {"n": 3}
+        assert (await queen.admin.pipeline("halving")).state == "stopped"
     assert token not in repr(RunOptions(token=token))

@@ -1,4 +1,4 @@
-"""docs/dead-letters.md: the program in it runs, and prints what the page says."""
+"""docs/dead-letters.md: its programs run, and print what the page says."""
 
 from __future__ import annotations
 
@@ -14,14 +14,25 @@ from tests.processes import clean_environment
 PAGE = (Path(__file__).parents[3] / "docs" / "dead-letters.md").read_text("utf-8")
 
 
-async def test_the_program_of_the_page(broker: Broker, tmp_path: Path) -> None:
-    [program] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    (tmp_path / "letters.py").write_text(program)
+PROGRAMS = re.findall(r"```python\n(.*?)```\n\nIt prints (.*?)\n\n", PAGE, re.DOTALL)
+
+
+async def printed(program: str, broker: Broker, folder: Path) -> list[str]:
+    (folder / "program.py").write_text(program)
     known = clean_environment(QUEEN_URL=broker.address)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "letters.py", cwd=tmp_path, env=known, stdout=PIPE, stderr=PIPE
+        sys.executable, "program.py", cwd=folder, env=known, stdout=PIPE, stderr=PIPE
     )
     out, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0, err.decode()
-    [found] = re.findall(r"It prints `(.*?)`", PAGE)
-    assert out.decode().splitlines() == [found, "[{'id': 1, 'total': 10}, {'id': 2, 'total': 5}]"]
+    return out.decode().splitlines()
+
+
+async def test_the_programs_of_the_page(broker: Broker, tmp_path: Path) -> None:
+    (choose, chosen), (letters, found) = PROGRAMS
+    assert await printed(choose, broker, tmp_path) == re.findall(r"`(charge: .*?)`", chosen)
+    [first] = re.findall(r"^`(.*?)`", found)
+    assert await printed(letters, broker, tmp_path) == [
+        first,
+        "[{'id': 1, 'total': 10}, {'id': 2, 'total': 5}]",
+    ]

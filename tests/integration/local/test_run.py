@@ -18,15 +18,17 @@ from typing import Any, Unpack
 import pytest
 
 from queenstream.aggregates import count
+from queenstream.connectors import Context, Reader, Writer, reader_for, writer_for
 from queenstream.errors import BufferFull, CheckpointError, ConfigError, RunAborted, StepFailed
 from queenstream.local.checkpoints import open_store
 from queenstream.local.run import LocalRun, start
 from queenstream.pipeline.builder import Pipeline
-from queenstream.pipeline.endpoints import Function, Generator, Memory
+from queenstream.pipeline.endpoints import Function, Generator, Memory, Sink, Source
 from queenstream.pipeline.policies import DeadLetters, retry
 from queenstream.pipeline.running import RunKeywords, RunOptions
 from queenstream.pipeline.shorthand import tumbling
 from tests.integration.local.collecting import Collected
+from tests.processes import without_summaries
 
 ROOT = Path(__file__).parents[3]
 Row = dict[str, Any]
@@ -287,6 +289,24 @@ def test_rows_that_a_sink_refuses_follow_the_policy_of_their_step() -> None:
     ]
 
 
+def test_rows_that_a_sink_refuses_are_tried_again_by_their_error() -> None:
+    tries: list[int] = []
+    letters: list[Row] = []
+
+    def picky(row: Row) -> None:
+        tries.append(row["n"])
+        raise TimeoutError("away") if row["n"] == 1 else ValueError("wrong")
+
+    on_error = retry(2, delay="1ms", on=TimeoutError, then=DeadLetters(Function(letters.append)))
+    Pipeline("test").source(Memory(numbers(3))).to(picky, on_error=on_error).run(engine="local")
+    assert sorted(tries) == [0, 1, 1, 1, 2]
+    assert sorted((letter["record"]["n"], letter["attempts"]) for letter in letters) == [
+        (0, 1),
+        (1, 3),
+        (2, 1),
+    ]
+
+
 def test_stop_before_the_first_record() -> None:
     tap = Tap()
     run = started(Pipeline("test").source(tap.source()).to(print))
@@ -388,6 +408,57 @@ def test_metrics_for_prometheus() -> None:
     assert 'queen_pipeline_step_taken_total{pipeline="test",step="memory"} 10.0' in text
 
 
+def test_metrics_have_a_path_of_their_own() -> None:
+    run = started(Pipeline("test").source(Memory(numbers(1))).to(lambda row: None))
+    address = f"http://127.0.0.1:{run.serve_metrics(path='/figures')}"
+    with urllib.request.urlopen(f"{address}/figures?all=1", timeout=10) as answer:
+        assert b"queen_pipeline_messages_total" in answer.read()
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"{address}/metrics", timeout=10)
+    with pytest.raises(ConfigError, match="write it from the root"):
+        run.serve_metrics(path="figures")
+    assert run.wait(30)
+
+
+def test_what_is_checked_before_a_run_has_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens: list[str | None] = []
+
+    def reading(source: Source[Any], context: Context) -> Reader:
+        tokens.append(context.token)
+        return reader_for(source, context)
+
+    def writing(sink: Sink, context: Context) -> Writer:
+        tokens.append(context.token)
+        return writer_for(sink, context)
+
+    monkeypatch.setattr("queenstream.local.run.reader_for", reading)
+    monkeypatch.setattr("queenstream.local.run.writer_for", writing)
+    numbered = Pipeline("test").source(Memory(numbers(1)))
+    numbered.to(lambda row: None).run(engine="local", token="secret")
+    assert tokens == ["secret", "secret"]
+
+
+def test_map_foreach_and_print_are_a_whole_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[int] = []
+    begin = Pipeline("test").source(Memory(numbers(3)))
+    doubled = begin.map(lambda row: {"n": row["n"] * 2}).print("twice").filter("n > 0")
+    doubled.foreach(lambda row: seen.append(row["n"])).run(engine="local")
+    begin.print().run(engine="local")
+    assert seen == [2, 4]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f'twice: {{"n":{n}}}' for n in (0, 2, 4)] + [
+        f'{{"n":{n},"at":{n * 1000}}}' for n in range(3)
+    ]
+
+
+def test_a_function_gets_no_more_rows_than_it_wants() -> None:
+    sizes: list[int] = []
+    sink = Function(lambda rows: sizes.append(len(rows)), batch_size=500)
+    Pipeline("test").source(Memory(numbers(1_200))).to(sink).run(engine="local")
+    assert sum(sizes) == 1_200
+    assert max(sizes) <= 500
+
+
 # Processes
 
 
@@ -412,11 +483,14 @@ class Job:
         return so_many
 
     def end(self, number: int | None = None) -> tuple[int, str]:
-        """Send it a signal, if there is one to send; its exit code and what it complained about."""
+        """Send it a signal, if there is one to send; its exit code and what it complained about.
+
+        Its summary is no complaint.
+        """
         if number is not None and self.process.poll() is None:
             os.kill(self.process.pid, number)
         _, errors = self.process.communicate(timeout=60)
-        return self.process.returncode, errors
+        return self.process.returncode, without_summaries(errors)
 
 
 def written(folder: Path, name: str) -> list[Row]:

@@ -12,10 +12,11 @@ import asyncpg
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from queenstream.broker.sql import bind
 from queenstream.testing.brokers import TemporaryBroker, TemporaryBrokers
 
 Json = Any
-_PUSH = (
+_PUSH = bind(
     "select status from queen.push(array[$1::integer], "
     "array[(select version from queen.queues where id = $1)], array[$2::bigint % 1024]::integer[], "
     "array[$2], array[0], array_fill(1, array[cardinality($3::text[])]), $3, $4, $5, "
@@ -59,7 +60,7 @@ class Sql:
     ) -> None:
         """Store messages as a broker does; ``on`` a connection, perhaps in a transaction that stays open."""
         self.queue(queue)
-        ensure = "select queue_id, partition_ids[1] from queen.ensure_partitions($1, array[$2::text])"
+        ensure = bind("select queue_id, partition_ids[1] from queen.ensure_partitions($1, array[$2::text])")
         [(number, lane)] = self.rows(ensure, queue, partition)
         self.runner.run(store(on or self._connections[0], number, lane, payloads, transactions, now))
 

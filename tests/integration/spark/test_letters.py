@@ -6,13 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from queenstream import Queen, aggregates
 from queenstream.connectors.letters import Letters
 from queenstream.pipeline.builder import Pipeline
-from queenstream.pipeline.endpoints import Function, Queue
+from queenstream.pipeline.endpoints import Function, Memory, Queue
 from queenstream.pipeline.policies import DeadLetters
+from queenstream.pipeline.shorthand import tumbling
 from queenstream.pipeline.state import State
 from queenstream.testing.brokers import TemporaryBroker
+from tests.sparks import is_native
 
 Row = dict[str, Any]
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(600)]
@@ -65,3 +69,180 @@ def test_letters_come_back_to_a_step_and_to_a_key(broker: TemporaryBroker, tmp_p
         assert not list(letters)
         run()
         assert len(rows) == 3
+
+
+SCHEMA = "user string, amount decimal(20,2), at timestamp"
+
+
+def put_back(queen: Queen, queue: str, letters: list[Row]) -> None:
+    queen.queue(f"{queue}.replay").push(letters)
+
+
+def test_plans_without_python_take_letters_back(
+    broker: TemporaryBroker, spark: SparkSession, tmp_path: Path
+) -> None:
+    """At the source, at the step that reads the time, and at the sink; what is none of theirs goes back."""
+    pipeline = (
+        Pipeline("payments")
+        .on_error(DeadLetters("bad"))
+        .source(Queue("payments", schema=SCHEMA), name="in")
+        .filter("amount > 0 or amount is null")
+        .key_by("user")
+        .event_time("at")
+        .to(Queue("paid", partition_by="user"), name="out")
+    )
+    assert is_native(pipeline.plan(), spark)
+
+    def run() -> Any:
+        return pipeline.run(url=broker.address, checkpoint=str(tmp_path), until="caught_up")
+
+    at = "2026-01-31T12:00:00Z"
+    with broker.client() as queen:
+        queen.queue("payments").push([
+            {"user": "ann", "amount": 1, "at": at},
+            {"user": "bob", "amount": "much", "at": at},
+            {"user": "cyd", "amount": 3},
+            {"user": None, "amount": 4, "at": at},
+        ])  # fmt: skip
+        run()
+        letters = Letters(queen, "bad")
+        assert sorted(letter.step for letter in letters) == ["event_time", "in", "out"]
+        mended: dict[str, Row] = {"in": {"amount": 2}, "event_time": {"at": at}, "out": {"user": "dan"}}
+        for letter in letters:
+            letters.edit(letter, record={**letter.record, **mended[letter.step]})
+        letters.replay(letters)
+        put_back(queen, "bad", [
+            {"pipeline": "payments", "step": "filter", "record": {"user": "eve"}},
+            {"no": "letter"},
+            {"pipeline": "another", "step": "in", "record": {"user": "gus", "amount": 9, "at": at}},
+            {"pipeline": "payments", "step": "in", "record": {"user": "hal", "amount": "more"}, "time": at},
+            {"pipeline": "payments", "step": "event_time", "record": {"user": "ida", "amount": 5}, "time": at,
+             "key": "ida"},
+        ])  # fmt: skip
+        figures = run().get_stats()
+        assert figures["steps.replay:bad.taken"] == 8
+        assert figures["steps.replay:bad.failed"] == 2
+        assert (figures["steps.in.failed"], figures["steps.event_time.failed"]) == (1, 1)
+        assert (figures["steps.in.taken"], figures["steps.out.taken"]) == (0, 3)
+        left = {letter.step: letter for letter in letters if letter.step != "replay:bad"}
+        users = {step: letter.record["user"] for step, letter in left.items()}
+        assert users == {"in": "hal", "event_time": "ida"}
+        assert left["event_time"].key == "ida"
+        errors = [letter.error for letter in letters if letter.step == "replay:bad"]
+        assert len(errors) == 2
+        known = "no step 'filter' takes letters back; edit the letter's step: in, event_time, out"
+        assert any(known in each for each in errors)
+        run()
+        found = queen.queue("paid").group("all").batch(20).partitions(20).pop()
+        paid = sorted((row.data["user"], float(row.data["amount"])) for row in found)
+        assert paid == [("ann", 1), ("bob", 2), ("cyd", 3), ("dan", 4)]
+        assert all(row.data["at"].startswith("2026-01-31T12:00:00") for row in found)
+
+
+def test_a_record_that_comes_back_to_a_plan_without_python_closes_no_window(
+    broker: TemporaryBroker, spark: SparkSession, tmp_path: Path
+) -> None:
+    rows: list[Row] = []
+    pipeline = (
+        Pipeline("sums")
+        .on_error(DeadLetters("lost"))
+        .source(Queue("amounts", schema=SCHEMA), name="in")
+        .key_by("user")
+        .event_time("at")
+        .window(tumbling("1m"))
+        .aggregate({"n": aggregates.count(), "total": aggregates.sum_("amount")}, step_name="sum")
+        .to(Function(rows.append, name="rows"), name="out")
+    )
+    assert is_native(pipeline.plan(), spark)
+
+    def amounts(*found: tuple[str, Any, str | None]) -> list[Row]:
+        return [{"user": user, "amount": amount, "at": at} for user, amount, at in found]
+
+    def run() -> Any:
+        return pipeline.run(url=broker.address, checkpoint=str(tmp_path), until="caught_up")
+
+    def minute(number: int) -> str:
+        return f"2026-01-31T12:{number:02}:30Z"
+
+    with broker.client() as queen:
+        queen.queue("amounts").push(
+            amounts(
+                ("ann", 1, minute(10)), ("ann", "x", minute(10)), ("ann", 3, None), ("bob", "y", minute(50))
+            )
+        )
+        run()
+        letters = Letters(queen, "lost")
+        mended: dict[str, Row] = {"x": {"amount": 2}, "y": {"amount": 9}, "3.00": {"at": minute(10)}}
+        for letter in letters:
+            letters.edit(letter, record={**letter.record, **mended[letter.record["amount"]]})
+        letters.replay(letters)
+        run()
+        assert not list(letters)
+        assert rows == []  # though what came back is of 12:50
+        queen.queue("amounts").push(amounts(("bob", 1, minute(20))))
+        run()
+        run()
+        assert [(row["user"], row["n"], row["total"]) for row in rows] == [("ann", 3, 6)]
+        [late] = amounts(("ann", 7, minute(10)))
+        put_back(queen, "lost", [
+            {"pipeline": "sums", "step": "in", "record": late, "time": minute(10)},
+            {"pipeline": "sums", "step": "out", "record": {"user": "eve", "n": 1, "total": "4"}},
+        ])  # fmt: skip
+        figures = run().get_stats()
+        assert (figures["steps.sum.late"], figures["late"]) == (1, 1)
+        assert len(rows) == 2
+        assert (rows[1]["user"], rows[1]["n"]) == ("eve", 1)
+        queen.queue("amounts").push(amounts(("bob", 1, "2026-01-31T13:00:00Z")))
+        run()
+        assert sorted((row["user"], row["n"], row["total"]) for row in rows[2:]) == [
+            ("bob", 1, 1),
+            ("bob", 1, 9),
+        ]
+
+
+def test_letters_come_back_to_a_side_of_a_join_and_beside_a_source_that_ends(
+    broker: TemporaryBroker, spark: SparkSession, tmp_path: Path
+) -> None:
+    rows: list[Row] = []
+    others: list[Row] = []
+    minute = "2026-01-31T12:00:00Z"
+    people = Pipeline("people").source(Queue("people", schema="who string, when timestamp"), name="people")
+    joined = (
+        Pipeline("joined")
+        .on_error(DeadLetters("single"))
+        .source(Queue("bought", schema=SCHEMA), name="bought")
+        .event_time("at")
+        .join(people.event_time("when"), on=("user", "who"), within="1m")
+        .select("user", "amount")
+        .to(Function(rows.append, name="rows"), name="out")
+    )
+    assert is_native(joined.plan(), spark)
+    ends = (
+        Pipeline("ends")
+        .on_error(DeadLetters("left"))
+        .source(Memory([{"user": "ann", "amount": 1}], schema=SCHEMA), name="in")
+        .filter("amount > 0")
+        .to(Function(others.append, name="all"), name="all")
+        .select("user")
+        .to(Function(others.append, name="users"), name="users")
+    )
+    assert is_native(ends.plan(), spark)
+    with broker.client() as queen:
+        queen.queue("bought").push([{"user": "ann", "amount": "x", "at": minute}])
+        queen.queue("people").push([{"who": "ann", "when": minute}])
+        joined.run(url=broker.address, checkpoint=str(tmp_path), until="caught_up")
+        letters = Letters(queen, "single")
+        for letter in letters:
+            letters.edit(letter, record={**letter.record, "amount": 5})
+        letters.replay(letters)
+        joined.run(url=broker.address, checkpoint=str(tmp_path), until="caught_up")
+        assert rows == [{"user": "ann", "amount": 5}]
+        good = {"pipeline": "ends", "step": "in", "record": {"user": "bob", "amount": 2}, "time": minute}
+        low = {"pipeline": "ends", "step": "in", "record": {"user": "cyd", "amount": -1}}
+        put_back(queen, "left", [good, low, {**good, "step": "users", "record": {"user": "dan"}}])
+        ends.run(url=broker.address)
+        assert sorted((row["user"], row.get("amount")) for row in others if "amount" in row) == [
+            ("ann", 1), ("bob", 2),
+        ]  # fmt: skip
+        assert sorted(row["user"] for row in others if "amount" not in row) == ["ann", "bob", "dan"]
+        assert not list(Letters(queen, "left"))

@@ -115,7 +115,9 @@ def test_late_records_are_counted_not_the_groups_that_spark_drops(
     events = "user string, at bigint"
 
     def late_ones(source: Memory[Any]) -> Pipeline[Any]:
-        keyed = Pipeline("late").source(source, name="in").filter("user != 'z'").key_by("user")
+        keyed = (
+            Pipeline("late").on_error("skip").source(source, name="in").filter("user != 'z'").key_by("user")
+        )
         return keyed.window(window, grace="1s", time="at").aggregate(n=count()).to(print)
 
     batches = [
@@ -140,6 +142,7 @@ def test_late_messages_of_a_queue_too(broker: TemporaryBroker, tmp_path: Path, s
     schema = "user string, at bigint"
     pipeline = (
         Pipeline("late")
+        .on_error("skip")
         .source(Queue("events", schema=schema))
         .key_by("user")
         .window(tumbling("10s"), time="at")
@@ -161,7 +164,7 @@ def test_how_far_the_watermark_is_behind_is_the_same_with_and_without_python(spa
 
     def lag(schema: str | None) -> float:
         source: Memory[Any] = Memory([], schema=schema) if schema else Memory([])
-        events = Pipeline("lag").source(source, name="in").key_by("user")
+        events = Pipeline("lag").on_error("skip").source(source, name="in").key_by("user")
         plan = events.window(tumbling("7s"), grace="20s", time="at").aggregate(n=count()).to(print).plan()
         assert is_native(plan, spark) == bool(schema)
         columns = plan.sources[0].source.columns

@@ -45,7 +45,13 @@ def test_a_message_that_does_not_fit_the_schema_is_an_error_of_the_source(
     def orders(to: list[Row]) -> Pipeline[Any]:
         schema = "user string not null, amount bigint, at timestamp"
         source = Queue("orders", schema=schema, group=f"group-{id(to)}")
-        return Pipeline("orders").source(source, name="in").with_columns(twice="amount * 2").to(to.append)
+        return (
+            Pipeline("orders")
+            .on_error("skip")
+            .source(source, name="in")
+            .with_columns(twice="amount * 2")
+            .to(to.append)
+        )
 
     here: list[Row] = []
     local = orders(here).run(engine="local", until="caught_up", url=broker.address).get_stats()
@@ -72,7 +78,7 @@ def test_fields_that_nobody_looks_at_stay_outside_and_must_fit_all_the_same(
         queen.queue("notes").push(payloads)
     found: list[Row] = []
     source = Queue("notes", schema="user string, note string, amount bigint, tags array<string>")
-    chosen = Pipeline("notes").source(source, name="in").filter("amount > 0").select("user")
+    chosen = Pipeline("notes").on_error("skip").source(source, name="in").filter("amount > 0").select("user")
     run = chosen.to(found.append).start(until="caught_up", url=broker.address)
     run.wait()
     assert sorted(row["user"] for row in found) == ["a", "b"]
@@ -89,7 +95,7 @@ def test_what_does_not_fit_is_in_no_window_and_counted(spark: SparkSession, brok
         queen.queue("misfits").push([{"n": 1}, {"n": "much"}, [2], {"n": 3}, {}])
     counts: list[Row] = []
     source = Queue("misfits", schema="n bigint not null")
-    windows = Pipeline("misfits").source(source, name="in").window(tumbling("1h"))
+    windows = Pipeline("misfits").on_error("skip").source(source, name="in").window(tumbling("1h"))
     plan = windows.aggregate(n=aggregates.count(), sum=aggregates.sum_("n"))
     assert is_native(plan.to(counts.append).plan(), spark)
     figures = plan.to(counts.append).run(until="caught_up", url=broker.address).get_stats()
@@ -111,6 +117,7 @@ def test_sums_of_whole_numbers_may_leave_64_bits(spark: SparkSession) -> None:
     def totals(to: list[Row]) -> Pipeline[Any]:
         return (
             Pipeline("totals")
+            .on_error("skip")
             .source(Memory(records, schema="user string, n bigint, at bigint"))
             .key_by("user")
             .window(tumbling("1s"), time="at")

@@ -44,6 +44,7 @@ EVENTS = "user string, at bigint, value double, n int"
 def by_expressions(to: Callable[[Row], object]) -> Pipeline[Any]:
     return (
         Pipeline("native")
+        .on_error("skip")
         .source(Memory([], schema=EVENTS), name="in")
         .filter("value > 0 or value is null")
         .with_columns(double="value * 2 + n", loud=col("user").upper())
@@ -132,6 +133,20 @@ def test_a_pipeline_runs_on_spark_unless_told_otherwise() -> None:
     assert figures["messages"] == 2
     here = Pipeline("words").source(words).to(found.append).run(engine="local").get_stats()
     assert {name for name in here if not name.startswith("steps.")} <= figures.keys()
+
+
+def test_the_verbs_that_one_tries_first(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes: list[int] = []
+    numbers = Memory([{"n": n} for n in range(5)])
+    doubled = Pipeline("verbs").source(numbers).map(lambda row: {"n": row["n"] * 2}).print("twice")
+    seen: list[int] = []
+    large = doubled.filter("n > 4").foreach(lambda row: seen.append(row["n"]))
+    large.to(Function(lambda rows: sizes.append(len(rows)), batch_size=1)).run()
+    assert seen == [6, 8]
+    assert sizes == [1, 1]
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("twice")] == [
+        f'twice: {{"n":{n}}}' for n in (0, 2, 4, 6, 8)
+    ]
 
 
 def test_a_step_may_end_the_run_and_nothing_of_its_batch_is_written() -> None:
@@ -262,11 +277,37 @@ def test_tasks_push_into_a_queue_themselves_where_no_python_is_needed(
     with broker.client() as queen:
         for amount in (5, 3, 7):
             queen.queue("orders").push({"user": "a", "amount": amount, "at": "2026-01-31T12:00:00Z"})
-        for _ in range(2):
-            big.run(checkpoint=str(tmp_path), until="caught_up", url=broker.address)
+        runs = [big.run(checkpoint=str(tmp_path), until="caught_up", url=broker.address) for _ in range(2)]
         got = [message.data for message in queen.queue("big").partition("a").batch(10).pop()]
+    did = [(each.read, each.filtered, each.written) for each in (run.summary() for run in runs)]
+    assert did == [(3, 1, 2), (0, 0, 0)]
     assert [row["double"] for row in got] == [10, 14]
     assert got[0] == {"user": "a", "amount": 5, "at": "2026-01-31T12:00:00Z", "double": 10}
+
+
+def test_a_backlog_is_read_in_batches_that_the_run_limits(broker: TemporaryBroker, tmp_path: Path) -> None:
+    copy = (
+        Pipeline("copy")
+        .source(Queue("orders", schema="user string, amount bigint"))
+        .filter("amount >= 0")
+        .to(Queue("copied", partition_by="user"))
+    )
+    with broker.client() as queen:
+        for user in "abc":
+            for amount in range(10):
+                queen.queue("orders").partition(user).push({"user": user, "amount": amount})
+        run = copy.start(checkpoint=str(tmp_path), until="caught_up", url=broker.address, max_batch_rows=12)
+        run.wait()
+        sizes = [batch["records"] for batch in run.look()["batches"]]
+        got = {
+            user: [
+                message.data["amount"] for message in queen.queue("copied").partition(user).batch(20).pop()
+            ]
+            for user in "abc"
+        }
+    assert sum(sizes) == 30
+    assert max(sizes) <= 12
+    assert got == {user: list(range(10)) for user in "abc"}
 
 
 def running_total(key: str, record: Row, state: State) -> Row:

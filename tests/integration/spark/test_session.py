@@ -29,7 +29,7 @@ def said(record):
 spark = session("{name}", "local[1]", conf={{"spark.driver.extraJavaOptions": "{options}"}})
 found = []
 pairs = Pipeline("pairs").source(Memory([{{"n": 1}}, {{"n": 2}}])).transform("said", said).window(Count(2))
-pairs.aggregate(n=count()).to(found.append).run()
+pairs.aggregate(n=count()).to(found.append).run(summary=False)
 print(found[0]["n"], spark._jvm.System.getProperty("java.version"))
 spark.stop()
 """
@@ -79,7 +79,7 @@ def test_workers_have_the_pyspark_that_is_installed(spark: SparkSession) -> None
 
 
 def test_passwords_are_not_in_plans(spark: SparkSession) -> None:
-    with pytest.raises(Exception, match=r"cannot reach PostgreSQL at 127\.0\.0\.1/db") as failure:
+    with pytest.raises(Exception, match=r"cannot reach PostgreSQL at 127\.0\.0\.1:1/db") as failure:
         spark.read.format("queen").options(queue="q", pg="postgresql://me:hush@127.0.0.1:1/db").load().count()
     assert "hush" not in str(failure.value)
 

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from queenstream.broker.notices import CHANNEL, Notice
+from queenstream.broker.sql import bind
 from queenstream.errors import ConfigError, DatabaseUnusable, PayloadInvalid, QueueFull
 from queenstream.spark.datasource.options import sink_options
 from queenstream.spark.datasource.writers import QueenStreamWriter, QueenWriter, Staged
@@ -211,7 +212,7 @@ def test_brokers_are_told_after_the_commit(sql: Sql) -> None:
 def test_groups_that_wait_get_what_was_written(sql: Sql) -> None:
     """A cursor that rests is woken by the same transaction."""
     sql.push("out", [0])
-    sql.rows("select queen.ensure_group(1, 'g', 'all', null)")
+    sql.rows(bind("select queen.ensure_group(1, 'g', 'all', null)"))
     sql.rows(
         "update queen.cursors set ready_at = null, acked_seq = 1, "
         "acked_id = (select max(id) from queen.messages)"

@@ -294,6 +294,20 @@ def test_batches_are_as_large_as_they_may_be(sql: Sql) -> None:
     assert one.latestOffset(offset, ReadAllAvailable()) == offset
 
 
+def test_a_batch_is_limited_by_bytes_too(sql: Sql) -> None:
+    for number in range(30):
+        sql.push("q", ["x" * 1_000 for _ in range(10)], f"p{number}")
+    one = reader(sql, maxRowsPerBatch="200", maxBytesPerBatch="50000")
+    end = one.latestOffset({"id": 0}, one.getDefaultReadLimit())
+    assert 40 <= len(between(one, {"id": 0}, end)) <= 50
+    few = reader(sql, maxRowsPerBatch="20", maxBytesPerBatch="50000")
+    end = few.latestOffset({"id": 0}, few.getDefaultReadLimit())
+    assert 0 < len(between(few, {"id": 0}, end)) <= 20
+    one_by_one = reader(sql, maxBytesPerBatch="1")
+    end = one_by_one.latestOffset({"id": 0}, one_by_one.getDefaultReadLimit())
+    assert len(between(one_by_one, {"id": 0}, end)) == 1
+
+
 def test_available_now_ends_at_what_was_there(sql: Sql) -> None:
     sql.push("q", [1])
     one = reader(sql)

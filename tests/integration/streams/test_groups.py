@@ -153,7 +153,7 @@ async def test_a_deleted_stream_is_gone_and_its_sources_are_not(streams: Streams
 async def send_poll(broker: Broker, timeout_ms: int = 9000) -> asyncio.StreamWriter:
     _, writer = await asyncio.open_connection("127.0.0.1", broker.port)
     body = json.dumps({"streamName": "s", "consumerGroup": "g", "timeout": timeout_ms})
-    head = f"POST /api/v1/stream/poll HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST /api/v1/stream/poll HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     writer.write((head + body).encode())
     return writer
 

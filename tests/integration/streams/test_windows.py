@@ -183,6 +183,24 @@ async def test_event_time_is_a_field_of_the_payload(
     assert data(window) == [event(s) for s in (30, 10, 59.999, 20)]
 
 
+@pytest.mark.parametrize(
+    ("path", "payload"),
+    [
+        ("items.0.at", lambda time: {"items": [{"at": time}, {"at": at(600)}]}),
+        ("data.`t.s`", lambda time: {"t.s": time}),
+        ("`data`.at", lambda time: {"data": {"at": time}}),
+        ("data", lambda time: time),
+    ],
+)
+async def test_a_path_means_what_it_means_in_pipelines(
+    streams: Streams, path: str, payload: Callable[[str], Any]
+) -> None:
+    await streams.made(event_time_path=path)
+    stored = [payload(at(seconds)) for seconds in (10, 20, 60)]
+    await streams.push(*stored)
+    assert [data(window) for window in await streams.drain(1)] == [stored[:2]]
+
+
 async def test_event_times_may_lie_before_1970(streams: Streams) -> None:
     await streams.made(event_time_path="data.ts")
     await streams.push({"ts": "1969-12-31T23:59:30Z"}, {"ts": 0})

@@ -160,7 +160,11 @@ SALES = "shop string, n int, at timestamp"
 def copied(folder: Path) -> Pipeline[Any]:
     """A folder of CSV that grows, into all formats."""
     source = Files(folder / "in", format="csv", follow=True, schema=SALES)
-    sales = Pipeline("copies").source(source).transform("double", lambda row: {**row, "n": 2 * row["n"]})
+    sales = (
+        Pipeline("copies")
+        .source(source, on_error="skip")
+        .transform("double", lambda row: {**row, "n": 2 * row["n"]})
+    )
     for form in ("csv", "parquet", "ndjson"):
         sales = sales.to(Files(folder / form, format=form, schema=SALES), name=form)
     return sales

@@ -75,8 +75,8 @@ def test_what_is_no_number_is_counted_or_a_dead_letter() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, True, "20", None, [1.0], 10**400], ids=type)
 def test_what_is_no_number_is_counted_and_left_out(value: Any) -> None:
-    odd = readings().anomalies("value", by="sensor", window="1m")
-    much = readings().patterns(much="SUM(value) > 99 IN 1m", by="sensor")
+    odd = readings().anomalies("value", by="sensor", window="1m", on_error="skip")
+    much = readings().patterns(much="SUM(value) > 99 IN 1m", by="sensor", on_error="skip")
     for found in (odd, much):
         driver = PipelineDriver(found.to(Queue("out")))
         driver.send(*usual(20), {"sensor": "a", "at": 20_500, "value": value}, spike(21))

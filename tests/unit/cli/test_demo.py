@@ -10,8 +10,18 @@ from typing import Any
 import pytest
 
 from queenstream.cli import demo_pipeline, demo_traffic
-from queenstream.cli.demo_pipeline import ANOMALIES, MATCHES, REVENUE, line, shop
-from queenstream.cli.demo_traffic import CAMPAIGNS, CLICKS, ORDERS, READINGS, USUAL, Traffic
+from queenstream.cli.demo_pipeline import line, shop
+from queenstream.cli.demo_traffic import (
+    ANOMALIES,
+    CAMPAIGNS,
+    CLICKS,
+    MATCHES,
+    ORDERS,
+    READINGS,
+    REVENUE,
+    USUAL,
+    Traffic,
+)
 from queenstream.testing import PipelineDriver
 
 BEGAN = datetime(2026, 1, 31, 12, tzinfo=UTC)

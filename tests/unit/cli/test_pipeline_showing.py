@@ -65,7 +65,3 @@ def test_how_far_it_is(state: State, more: dict[str, float], left: str) -> None:
 
 def test_without_event_time_there_is_no_watermark() -> None:
     assert progress(watermark_lag_seconds=0.0).watermark is None
-
-
-def test_what_it_came_to() -> None:
-    assert progress("ended").summary() == "totals ended: 750 records, 2 late, 1 error, 1 dead letter"

@@ -187,6 +187,22 @@ async def test_a_function_of_batches_takes_or_refuses_them_whole() -> None:
     assert seen == [[1, 2]]
 
 
+async def test_a_function_of_so_many_rows_refuses_only_those_of_a_call() -> None:
+    seen: list[list[int]] = []
+
+    def take(rows: list[int]) -> None:
+        seen.append(rows)
+        if 0 in rows:
+            raise ValueError("zero")
+
+    writer = writer_for(Function(take, batch_size=2), CONTEXT)
+    refused = await writer.write("g-1", [1, 2, 0, 4, 5])
+    assert seen == [[1, 2], [0, 4], [5]]
+    assert [(index, str(error)) for index, error in refused] == [(2, "zero"), (3, "zero")]
+    with pytest.raises(ConfigError, match="batch_size is 0"):
+        Function(take, batch_size=0)
+
+
 async def test_a_plain_function_may_block() -> None:
     """It runs beside the event loop, which here has to end its wait."""
     reached = threading.Event()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from queenstream.aggregates import count, custom, sum_
+from queenstream.batches import Batch
 from queenstream.errors import StepFailed
 from queenstream.pipeline.policies import DeadLetters, OnError, retry
 from queenstream.pipeline.shorthand import tumbling
@@ -27,10 +28,30 @@ RECORDS = [{"n": 2, "by": 1}, {"n": 4, "by": 0}, {"n": 6, "by": 2}]
 
 
 async def test_skip_leaves_one_record_out_and_counts_it() -> None:
-    driven = failing(None)
+    driven = failing("skip")
     assert await driven.send(*RECORDS) == [{"n": 2}, {"n": 3}]
     counts = driven.engine.counts["halve"]
     assert (counts.taken, counts.given, counts.failed) == (3, 2, 1)
+
+
+async def test_what_nobody_chose_a_policy_for_ends_the_run() -> None:
+    place = r"\w+\.py:\d+"
+    with pytest.raises(StepFailed, match=place + r": halve failed on .*'n': 4, 'by': 0.*ZeroDivisionError"):
+        await failing(None).send(*RECORDS)
+    with pytest.raises(StepFailed, match=place + r": event_time failed on {'n': 1}"):
+        await Driven(source().event_time("at").to(ignore, name="out")).send({"n": 1})
+    driven = Driven(source().to(ignore, name="out"))
+    with pytest.raises(StepFailed, match=place + r": in failed on '{bad'"):
+        await driven.engine.process({"in": Batch([], failures=[("{bad", ValueError("no JSON"))])})
+    with pytest.raises(StepFailed, match=place + r": out failed on {'n': 1}: ValueError: too large"):
+        driven.engine.refused("out", {"n": 1}, ValueError("too large"), 1)
+
+
+async def test_a_retry_ends_the_run_after_its_last_try() -> None:
+    driven = failing("retry")
+    with pytest.raises(StepFailed, match="halve failed on"):
+        await driven.send(*RECORDS)
+    assert driven.pauses == [1, 2, 4]
 
 
 async def test_no_record_is_given_to_a_function_twice() -> None:
@@ -131,8 +152,6 @@ async def test_a_timeout_of_the_functions_own_is_told_as_such() -> None:
 
 
 async def test_what_a_source_cannot_read_is_an_error_of_reading_it() -> None:
-    from queenstream.batches import Batch
-
     driven = Driven(source().on_error(DeadLetters("failed")).to(ignore, name="out"))
     batch = Batch([{"n": 1}], failures=[("{bad", ValueError("line 3 is no JSON"))])
     outputs = await driven.engine.process({"in": batch})
@@ -169,3 +188,72 @@ async def test_a_row_that_a_sink_refuses_is_an_error_of_writing_it() -> None:
     driven.engine.refused("out", {"n": 1}, ValueError("too large"), 2)
     [[letter]] = driven.engine.take().dead_letters.values()
     assert (letter["step"], letter["error"], letter["attempts"]) == ("out", "too large", 2)
+
+
+def flaky(record: Row) -> Row:
+    """Raises the error that the record names."""
+    raise {"timeout": TimeoutError, "value": ValueError, "key": KeyError}[record["n"]]("no")
+
+
+NAMES = ({"n": "timeout"}, {"n": "value"})
+
+
+async def test_only_the_errors_that_are_listed_are_tried_again() -> None:
+    policy = retry(2, delay="1s", on=(TimeoutError,), then=DeadLetters("failed"))
+    driven = failing(policy, flaky)
+    assert await driven.send(*NAMES) == []
+    assert [(each["record"]["n"], each["attempts"]) for each in driven.letters] == [
+        ("timeout", 3),
+        ("value", 1),
+    ]
+    assert driven.pauses == [1, 2]
+
+
+async def test_other_errors_have_an_end_of_their_own() -> None:
+    policy = retry(0, on=TimeoutError, then=DeadLetters("failed"), otherwise="skip")
+    driven = failing(policy, flaky)
+    await driven.send(*NAMES)
+    assert [each["record"]["n"] for each in driven.letters] == ["timeout"]
+    assert (driven.engine.counts["halve"].failed, driven.engine.counts["halve"].dead_letters) == (2, 1)
+    turned = failing(retry(0, on=TimeoutError, then="skip", otherwise=DeadLetters("failed")), flaky)
+    await turned.send(*NAMES)
+    assert [each["record"]["n"] for each in turned.letters] == ["value"]
+    with pytest.raises(StepFailed, match=r"halve failed on {'n': 'value'}"):
+        await failing(retry(0, on=TimeoutError, then="skip", otherwise="fail"), flaky).send(*NAMES)
+
+
+async def test_a_function_chooses_by_the_error_and_the_record() -> None:
+    def retryable(error: Exception, record: Row) -> bool:
+        return isinstance(error, TimeoutError) and record["n"] == "timeout"
+
+    driven = failing(retry(1, delay="1s", on=retryable, then=DeadLetters("failed"), otherwise="skip"), flaky)
+    await driven.send(*NAMES)
+    assert [(each["record"]["n"], each["attempts"]) for each in driven.letters] == [("timeout", 2)]
+
+
+@pytest.mark.parametrize("most", [0, 1])
+async def test_a_function_that_fails_itself_ends_the_run(most: int) -> None:
+    policy = retry(most, on=lambda error, record: error.retryable, then="skip", otherwise="skip")
+    with pytest.raises(StepFailed, match=r"halve failed on .*its error policy failed too: AttributeError"):
+        await failing(policy, flaky).send(*NAMES)
+
+
+async def test_a_callback_gets_each_error_once_with_its_record_and_step(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    called: list[tuple[str, Any, str]] = []
+
+    def note(error: Exception, record: Any, step: str) -> None:
+        called.append((type(error).__name__, record["n"], step))
+        raise RuntimeError("nobody answers")
+
+    driven = failing(retry(1, delay="1s", then="skip", callback=note), flaky)
+    assert await driven.send(*NAMES) == []
+    assert called == [("TimeoutError", "timeout", "halve"), ("ValueError", "value", "halve")]
+    assert "nobody answers" in caplog.text
+    whole = source().on_error("skip", callback=note).transform("halve", flaky).to(ignore, name="out")
+    await Driven(whole).send({"n": "key"})
+    assert called[2:] == [("KeyError", "key", "halve")]
+    with pytest.raises(StepFailed):
+        await Driven(source().on_error("fail", callback=note).event_time("at").to(ignore)).send({"n": 1})
+    assert called[3:] == [("ValueError", 1, "event_time")]

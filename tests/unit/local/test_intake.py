@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from queenstream.batches import Batch
-from queenstream.local.intake import MOST, MOST_BYTES, Beside, Blocking, Sizes, size_of
+from queenstream.local.intake import MOST, MOST_BYTES, Intake, Pressure, Sizes, intake_for, size_of
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Memory
 from queenstream.pipeline.nodes import Read, Replay
 from queenstream.pipeline.policies import DeadLetters
 
-MEGABYTE = "x" * (1 << 20)
+MEGABYTE_BYTES = 1 << 20
+MEGABYTE = "x" * MEGABYTE_BYTES
 
 
 def read_of(threshold: int = 10_000) -> Read:
@@ -47,20 +48,25 @@ class Endless:
     async def close(self) -> None: ...
 
 
+def intake(node: Read, source: Endless, max_rows: int | None = None, max_bytes: int | None = None) -> Intake:
+    pressures: list[Pressure] = []
+    return intake_for(node, source, pressures.append, max_rows=max_rows, max_bytes=max_bytes)
+
+
 async def test_small_records_come_by_the_thousand() -> None:
     source = Endless({"n": 1})
-    intake = Blocking(read_of(), source)
+    taken = intake(read_of(), source)
     for _ in range(6):
-        await intake.take(0)
+        await taken.take(0)
     assert source.asked == [32, 256, 2_048, MOST, MOST, MOST]
-    assert intake.bytes == MOST * len('{"n":1}')
+    assert taken.bytes == MOST * len('{"n":1}')
 
 
 async def test_large_records_come_in_small_batches() -> None:
     source = Endless({"text": MEGABYTE})
-    intake = Blocking(read_of(), source)
+    taken = intake(read_of(), source)
     for _ in range(5):
-        batch = await intake.take(0)
+        batch = await taken.take(0)
         assert batch is not None
         assert sum(map(size_of, batch.records)) <= MOST_BYTES * 1.01
     assert set(source.asked[1:]) == {MOST_BYTES // size_of({"text": MEGABYTE})}
@@ -75,20 +81,33 @@ async def test_one_at_a_time_is_the_least() -> None:
 
 async def test_records_that_shrink_come_in_larger_batches_again() -> None:
     source = Endless({"text": MEGABYTE})
-    intake = Blocking(read_of(), source)
-    await intake.take(0)
+    taken = intake(read_of(), source)
+    await taken.take(0)
     source.record = {"n": 1}
     for _ in range(5):
-        await intake.take(0)
+        await taken.take(0)
     assert source.asked[-1] == MOST
 
 
 async def test_a_threshold_below_is_kept() -> None:
     source = Endless({"n": 1})
-    intake = Blocking(read_of(threshold=20), source)
+    taken = intake(read_of(threshold=20), source)
     for _ in range(3):
-        await intake.take(0)
+        await taken.take(0)
     assert source.asked == [20, 20, 20]
+
+
+async def test_a_run_may_set_the_limits_of_a_batch() -> None:
+    source = Endless({"n": 1})
+    taken = intake(read_of(), source, max_rows=40)
+    for _ in range(3):
+        await taken.take(0)
+    assert source.asked == [32, 40, 40]
+    large = Endless({"text": MEGABYTE})
+    taken = intake(read_of(), large, max_bytes=4 * MEGABYTE_BYTES)
+    for _ in range(3):
+        await taken.take(0)
+    assert large.asked == [32, 3, 3]
 
 
 @pytest.mark.parametrize("record", [object(), {1: object()}, {(1, 2): 3}, float("nan"), "\ud800", 1 << 100])
@@ -104,16 +123,16 @@ def replay_of() -> Iterator[Replay]:
 async def test_what_is_read_beside_waits_until_its_positions_are_taken() -> None:
     """Else what was not worked on could be acknowledged with what was."""
     source = Endless({"n": 1})
-    intake = Beside(next(replay_of()), source)
-    assert intake.changes() == {}
-    first = await intake.take(5)
+    taken = intake(next(replay_of()), source)
+    assert taken.changes() == {}
+    first = await taken.take(5)
     assert first is not None
     assert len(first) == 32
-    assert (await intake.take(5)) == Batch([])
+    assert (await taken.take(5)) == Batch([])
     assert len(source.asked) == 1
-    assert intake.changes() == {"": 1}
-    assert intake.changes() == {}
-    second = await intake.take(5)
+    assert taken.changes() == {"": 1}
+    assert taken.changes() == {}
+    second = await taken.take(5)
     assert second is not None
     assert len(second) == 256
-    await intake.close()
+    await taken.close()

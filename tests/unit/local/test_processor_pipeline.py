@@ -86,6 +86,17 @@ async def test_records_become_what_events_become() -> None:
     assert seen == emitted
 
 
+async def test_a_step_that_raises_leaves_that_event_out_as_in_the_processor() -> None:
+    def check(event: Event) -> Event:
+        if event.data["value"] == 3:
+            raise ValueError("three")
+        return event
+
+    stream = StreamProcessor("failing").map(check).sink(print, name="collect")
+    rows = (await rows_of(stream.as_pipeline(Memory(RECORDS)), RECORDS))["collect"]
+    assert [row["data"]["value"] for row in rows] == [0, 1, 2, 4, 5]
+
+
 LOGS = st.lists(st.tuples(st.integers(-60_000, 60_000), st.sampled_from(["a", "b"])), max_size=30)
 
 

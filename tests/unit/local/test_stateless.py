@@ -147,7 +147,7 @@ def test_event_times_in_all_their_forms(value: Any, us: int) -> None:
 
 @pytest.mark.parametrize("value", [None, True, "soon", float("nan"), float("inf"), 10**18, [1]])
 async def test_a_record_without_an_event_time_is_an_error_of_that_step(value: Any) -> None:
-    pipeline = source().event_time("at").to(ignore, name="out")
+    pipeline = source().event_time("at", on_error="skip").to(ignore, name="out")
     driven = Driven(pipeline)
     assert await driven.send({"at": value}, {"at": 1}) == [{"at": 1}]
     assert driven.engine.counts["event_time"].failed == 1
@@ -166,8 +166,8 @@ async def test_keys_by_field_expression_and_function() -> None:
 
 
 async def test_a_key_that_cannot_be_one_is_an_error_of_that_step() -> None:
-    pipeline = source().key_by("k").window(counting(1)).aggregate(n=count()).to(ignore, name="out")
-    driven = Driven(pipeline)
+    keyed = source().on_error("skip").key_by("k")
+    driven = Driven(keyed.window(counting(1)).aggregate(n=count()).to(ignore, name="out"))
     rows = await driven.send({"k": [1]}, {"k": "a"})
     assert [each["k"] for each in rows] == ["a"]
     assert driven.engine.counts["key_by"].failed == 1

@@ -27,7 +27,7 @@ from queenstream.pipeline.expressions import col, lit
 from queenstream.pipeline.fingerprints import compare
 from queenstream.pipeline.nodes import Node
 from queenstream.pipeline.planning import Plan
-from queenstream.pipeline.policies import SKIP, DeadLetters, ErrorPolicy, retry
+from queenstream.pipeline.policies import FAIL, DeadLetters, ErrorPolicy, retry
 from queenstream.pipeline.problems import PipelineError
 from queenstream.pipeline.running import RunOptions
 from queenstream.pipeline.shorthand import count, tumbling
@@ -303,7 +303,7 @@ def test_a_step_has_its_own_policy_or_the_pipelines() -> None:
     assert plan.node("b").policy == ErrorPolicy(then=letters)
     assert plan.policy == ErrorPolicy(then=letters)
     assert plan.dead_letters == (Queue("dead"),)
-    assert queue().to(print).plan().node("queue:in").policy == SKIP
+    assert queue().to(print).plan().node("queue:in").policy == FAIL
 
 
 def test_retries_with_all_that_can_be_said() -> None:
@@ -346,6 +346,7 @@ def test_what_is_taken_in_keeps_its_policy() -> None:
         (lambda p: p.to(print).run(engine="flink"), "no engine 'flink'"),
         (lambda p: p.to(print).run(engine="local", cores=3), "run() does not know cores"),
         (lambda p: p.to(print).run(engine="local", until="tea"), "until is 'tea'"),
+        (lambda p: p.to(print).run(engine="local", max_batch_rows=0), "max_batch_rows is 0; write a whole"),
     ],
 )
 def test_what_cannot_be_is_refused_at_the_step(build: Any, message: str) -> None:
@@ -379,7 +380,7 @@ def test_one_source_of_letters_for_each_queue_of_them() -> None:
     plan = pipeline.plan()
     assert [read.name for read in plan.inputs] == ["queue:in"]
     assert plan.node("replay:y").source.url == "http://other:1"  # type: ignore[attr-defined]
-    assert plan.node("replay:x").policy == SKIP
+    assert plan.node("replay:x").policy == ErrorPolicy(then=DeadLetters("x"))
 
 
 def test_letters_may_come_back_from_elsewhere() -> None:

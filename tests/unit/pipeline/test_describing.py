@@ -64,7 +64,7 @@ def test_json_has_everything_and_no_secrets() -> None:
     assert by_name["aggregate"]["state"]
     assert by_name["parse"]["where"].startswith("jobs.py:")
     assert by_name["enrich"]["details"] == {"what": "async enrich", "concurrency": "32", "timeout": "2s"}
-    assert by_name["enrich"]["on_error"] == "retry 5 times, exponential from 1s, then skip"
+    assert by_name["enrich"]["on_error"] == "retry 5 times, exponential from 1s, then fail"
     columns = Schema.of(by_name["aggregate"]["schema"])
     assert columns.names == ("window_start", "window_end", "user_id", "event_count", "total", "users")
     assert "hunter2" not in "".join(jobs.user_activity().describe(form) for form, _ in FORMS)

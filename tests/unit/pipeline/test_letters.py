@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from queenstream.errors import PayloadInvalid
-from queenstream.pipeline import keys, letters, policies
+from queenstream.pipeline import keys, letters, policies, printer
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Memory, Queue, Record
 from queenstream.pipeline.failing import Along, letter
@@ -25,7 +25,7 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 NOON_US = 1_769_860_800_000_000
 
 
-@pytest.mark.parametrize("module", [keys, letters, policies])
+@pytest.mark.parametrize("module", [keys, letters, policies, printer])
 def test_the_examples_are_right(module: Any) -> None:
     assert doctest.testmod(module).failed == 0
 
@@ -118,6 +118,11 @@ def ordered(record: Record) -> Order:
 
 def sent(order: Order) -> list[Sent]:
     return [Sent(order.at)]
+
+
+def test_a_letter_that_could_not_come_back_is_the_letter_in_it() -> None:
+    inner = {"pipeline": "p", "step": "t", "record": {"n": 1}}
+    assert opened(queue().transform("t", keep), "replay:x", inner, time=NOON.isoformat()).step == "t"
 
 
 def test_objects_are_made_again() -> None:

@@ -126,6 +126,16 @@ def test_no_password_in_what_python_shows() -> None:
         (lambda: ErrorPolicy(backoff="slow"), "backoff is 'slow'"),  # type: ignore[arg-type]
         (lambda: ErrorPolicy(then="retry"), "then is 'retry'"),  # type: ignore[arg-type]
         (lambda: policy_of("ignore"), "on_error is 'ignore'"),  # type: ignore[arg-type]
+        (lambda: retry(on=()), "on is (); write exceptions"),
+        (lambda: retry(on=(KeyError, "no")), "write exceptions, such as on=(TimeoutError,)"),  # type: ignore[arg-type]
+        (lambda: retry(on=5), "on is 5"),  # type: ignore[arg-type]
+        (lambda: retry(otherwise="skip"), "otherwise is for the errors that on= leaves out"),
+        (lambda: retry(on=KeyError, otherwise="tea"), "otherwise is 'tea'"),  # type: ignore[arg-type]
+        (lambda: retry(callback="me"), "callback is 'me'"),  # type: ignore[arg-type]
+        (
+            lambda: retry(on=KeyError, then=DeadLetters("a"), otherwise=DeadLetters("b")),
+            "two places for dead letters",
+        ),
         (lambda: Backpressure("drop"), "backpressure is 'drop'"),  # type: ignore[arg-type]
         (lambda: Backpressure("block", 0), "the threshold is 0"),
         (lambda: count("x", slide=3), "slide is for a window"),  # type: ignore[call-overload]
@@ -214,13 +224,21 @@ def test_pauses_grow_to_a_limit_or_stay() -> None:
 
 
 def test_short_forms_of_policies() -> None:
-    assert policy_of("skip") == ErrorPolicy()
-    assert policy_of("fail").then == "fail"
+    assert policy_of("fail") == ErrorPolicy()
+    assert policy_of("skip").then == "skip"
     assert policy_of("retry") == retry(3)
     letters = DeadLetters(Files("dead.ndjson"))
     assert policy_of(letters) == ErrorPolicy(then=letters)
     assert letters.sink == Files("dead.ndjson")
     assert DeadLetters("dead").sink == Queue("dead")
+
+
+def test_a_policy_by_exception_says_what_it_does() -> None:
+    policy = retry(2, on=(TimeoutError, KeyError), then=DeadLetters("dead"), otherwise="skip")
+    assert str(policy) == (
+        "retry 2 times, exponential from 1s, then dead letters to queue dead, "
+        "on TimeoutError or KeyError; else skip"
+    )
 
 
 def test_endpoints_cannot_be_changed() -> None:

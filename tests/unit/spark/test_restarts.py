@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queenstream.spark.restarts import MOST, Restarts
+from queenstream.spark.restarts import MOST, MOST_RECENT, RECENT_SECONDS, Restarts
 
 AWAY = "queenstream.errors.Unavailable: Spark cannot reach PostgreSQL at db/queen: Connection refused"
 
@@ -33,5 +33,19 @@ def test_other_failures_end_the_run() -> None:
 def test_without_a_batch_in_between_it_ends_at_some_time() -> None:
     restarts = Restarts()
     assert [restarts.allows(AWAY, batches=1) for _ in range(MOST + 1)] == [True] * MOST + [False]
+    assert restarts.exhausted == f"after {MOST} restarts without a batch in between"
     assert restarts.allows(AWAY, batches=2)
-    assert restarts.pause_seconds < 1
+
+
+def test_their_number_is_limited_by_time_too_and_they_come_ever_more_slowly() -> None:
+    now = [0.0]
+    restarts = Restarts(lambda: now[0])
+    assert restarts.allows(AWAY, batches=1)
+    assert restarts.pause_seconds < 0.1
+    assert all(restarts.allows(AWAY, batches=batch) for batch in range(2, MOST_RECENT + 1))
+    assert restarts.pause_seconds > 1
+    assert not restarts.allows(AWAY, batches=MOST_RECENT + 1)
+    assert restarts.exhausted == f"after {MOST_RECENT} restarts in 10 minutes"
+    now[0] += RECENT_SECONDS
+    assert restarts.allows(AWAY, batches=MOST_RECENT + 1)
+    assert restarts.total == MOST_RECENT + 1
