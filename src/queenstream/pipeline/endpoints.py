@@ -524,7 +524,8 @@ class Function(Sink):
     """A function that takes each record; with ``batch_size``, lists of up to so many. It may be async.
 
     ``batch``: lists of all that is written at once, however many that are. After a crash the function may
-    see records again.
+    see records again. ``where``: on Spark, ``"driver"`` calls it in the process of the run with all records
+    in order, ``"tasks"`` in the tasks, at once and in no order. In-process there is no difference.
 
     >>> Function(print, batch_size=500).options()
     {'batch_size': '500'}
@@ -535,10 +536,13 @@ class Function(Sink):
     name: str | None = None
     batch: bool = False
     batch_size: int | None = None
+    where: Literal["driver", "tasks"] = "driver"
 
     kind: ClassVar[str] = "function"
 
     def __post_init__(self) -> None:
+        if self.where not in ("driver", "tasks"):
+            raise ConfigError(f"where is {self.where!r}; write 'driver' or 'tasks'")
         size = self.batch_size
         if size is not None and (isinstance(size, bool) or size < 1):
             raise ConfigError(f"batch_size is {size!r}; write how many records a call may get, from 1")

@@ -48,6 +48,11 @@ class Samples:
         elif step in self._rows or len(self._rows) < MOST_STEPS:
             self._rows[step] = [as_text(row) for row in rows[-MOST_ROWS:]]
 
+    def keep(self, step: str, rows: Sequence[str]) -> None:
+        """Rows of a step that are text already."""
+        if step in self._rows or len(self._rows) < MOST_STEPS:
+            self._rows[step] = list(rows[-MOST_ROWS:])
+
     def rows(self) -> dict[str, list[str]]:
         """What was kept last, by step."""
         return dict(self._rows)

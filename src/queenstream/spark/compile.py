@@ -6,7 +6,8 @@ read ─► entry ─┴─► union ─► stage 1 ─► stage 2 … ─► th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import reduce
 
 from pyspark.sql import DataFrame
@@ -19,6 +20,9 @@ from queenstream.pipeline.problems import PipelineError, Problem
 from queenstream.pipeline.running import RunOptions
 from queenstream.spark import flow
 from queenstream.spark.graph import Graph, clocks_of, counted, graph_of
+from queenstream.spark.sinks.delivery import SinkBatch, is_ordered
+from queenstream.spark.sinks.names import sinks_of
+from queenstream.spark.sinks.stage import StageFlow, StageOptions
 from queenstream.spark.sources import Decoder
 from queenstream.spark.stages import Entry, ReplayEntry, Stage
 
@@ -98,13 +102,31 @@ def clock_groups(plan: Plan) -> list[list[Read]]:
 
 
 class Compiler:
-    """Makes the query's rows (``flow.ROW``) of the rows of the sources."""
+    """A plan with Python in it: makes the query's rows (``flow.ROW``) of the rows of the sources."""
 
     def __init__(self, plan: Plan, decoders: Mapping[str, Decoder], told: RunOptions | None = None) -> None:
         self._plan = plan
         self._decoders = decoders
         self._graph: Graph = graph_of(plan, told)
+        self._is_ordered = any(is_ordered(each) for each in sinks_of(plan).values())
         self.counted = counted(self._graph)
+
+    @property
+    def has_state(self) -> bool:
+        """Whether the query remembers something between batches."""
+        return any(step.has_state for step in self._graph.values())
+
+    @contextmanager
+    def outputs(
+        self,
+        rows: DataFrame,
+        options: StageOptions,
+        batch: SinkBatch,  # noqa: ARG002 - all queries have this form
+    ) -> Iterator[list[tuple[DataFrame, StageFlow]]]:
+        """The rows of a batch, with what stages them."""
+        if self._is_ordered:
+            rows = rows.sortWithinPartitions(*map(f.expr, flow.PLACE))
+        yield [(rows, StageFlow(options))]
 
     def compile(self, sources: Mapping[str, DataFrame]) -> DataFrame:
         """The whole plan; ``sources`` by the names of the steps that read them."""

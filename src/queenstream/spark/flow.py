@@ -30,6 +30,9 @@ NAMES = ("node", "port", "grp", "seq", "sub", "time", "due", "record")
 _PORT, _RECORD = NAMES.index("port"), NAMES.index("record")
 CLOCKED = f"{ROW}, clock LONG"
 
+PLACE = ("not due", "if(due, coalesce(time, 0), 0)", "seq", "sub")
+"""By which the rows for the sinks are in order."""
+
 LETTER, COUNTS, FAILED, CLOCK = -1, -2, -3, -4
 
 _ARROW = pa.schema(

@@ -88,7 +88,7 @@ def graph_of(plan: Plan, told: RunOptions | None = None) -> dict[str, Step]:
         at_inputs = max((delays[each] for each in node.inputs), default=0)
         delays[node] = at_inputs + _delay_us(node)
         steps[node.name] = Step(
-            node=_stripped(node),
+            node=stripped(node),
             ways=_ways(plan, node),
             depth=depths[node],
             delay_us=at_inputs,
@@ -156,7 +156,8 @@ def _ways(plan: Plan, node: Node) -> tuple[Way, ...]:
     )
 
 
-def _stripped(node: Node) -> Node:
+def stripped(node: Node) -> Node:
+    """A step as it travels to tasks: without its inputs, sources, sinks and places for dead letters."""
     policy = node.policy
     otherwise = None if policy.otherwise is None else _stub(policy.otherwise)
     bare = replace(node, inputs=(), on_error=replace(policy, then=_stub(policy.then), otherwise=otherwise))

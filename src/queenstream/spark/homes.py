@@ -1,5 +1,5 @@
-"""Where a run keeps what it needs to go on: Spark's checkpoint, what was fed, the outbox, and which plan it
-was.
+"""Where a run keeps what it needs to go on: Spark's checkpoint, what was fed, what is on its way to
+the sinks, and which plan it was.
 
 A folder holds one for each pipeline:
 
@@ -7,7 +7,7 @@ A folder holds one for each pipeline:
     <checkpoint>/<pipeline>/lock         held by the run that is at work there
     <checkpoint>/<pipeline>/spark/       Spark's own
     <checkpoint>/<pipeline>/feed/        what was read on the driver
-    <checkpoint>/<pipeline>/outbox/      the last batch, until the next one is there
+    <checkpoint>/<pipeline>/prepared/    the rows of the last batch, until the next one is there
     <checkpoint>/<pipeline>/rewound/     what came after the batch that a run went back to
 """
 
@@ -67,15 +67,6 @@ class Home:
                 "of this machine, or read a queue"
             )
         return self.folder / "feed" / slug(step)
-
-    @property
-    def outbox(self) -> Path | None:
-        """Where a batch waits until it is written; None: in memory, since no other run goes on from here."""
-        if self.folder is None or self.temporary:
-            return None
-        outbox = self.folder / "outbox"
-        outbox.mkdir(parents=True, exist_ok=True)
-        return outbox
 
     def leave(self) -> None:
         """The run is over."""

@@ -23,7 +23,7 @@ ASIDE = "rewound"
 
 _BATCH = re.compile(r"\.?(\d+)(?:\.crc)?")  # of a log: 7, and .7.crc beside it
 _VERSION = re.compile(r"\.?(\d+)(?:_[^.]*)?\.(zip|changelog|delta|snapshot)(?:\.crc)?")
-_OUTBOX = re.compile(r"(\d+)\.(?:pickle|new)")
+_PREPARED = re.compile(r"(\d+)")
 
 
 def check(home: Path, batch: int) -> None:
@@ -71,7 +71,7 @@ def _newer(home: Path, batch: int) -> Iterator[Path]:
     for log in ((spark / "state").glob("*/_metadata/v2"), [spark / "offsets", spark / "commits"]):
         for folder in log:
             yield from _after(folder, _BATCH, batch)
-    yield from _after(home / "outbox", _OUTBOX, batch)
+    yield from _after(home / "prepared", _PREPARED, batch)
 
 
 def _after(folder: Path, named: re.Pattern[str], batch: int) -> Iterator[Path]:

@@ -42,10 +42,12 @@ from queenstream.spark.homes import home_for
 from queenstream.spark.kinds import arrow_type
 from queenstream.spark.lateness import LateRecords
 from queenstream.spark.loading import Sources, decoder
-from queenstream.spark.metrics import STEPS, RunMeter
+from queenstream.spark.metrics import RunMeter
 from queenstream.spark.native import native
 from queenstream.spark.restarts import Restarts
-from queenstream.spark.sinks import Deliverer, Told, sinks_of, told_by
+from queenstream.spark.sinks.delivery import Delivery, Query
+from queenstream.spark.sinks.names import sinks_of
+from queenstream.spark.sinks.storage import storage_at
 from queenstream.spark.sources import BATCH_RECORDS, Feed, feed, is_fed
 from queenstream.spark.supervisor import Supervisor
 
@@ -101,6 +103,7 @@ class SparkRun(Summarized):
         self._live = False
         self._restarts = Restarts()
         self._rows: DataFrame
+        self._query: Query
         self._supervisor: Supervisor[StreamingQuery] = Supervisor(
             plan.name, self._begin, self._after_failure, self._finish
         )
@@ -147,11 +150,11 @@ class SparkRun(Summarized):
         except BaseException:
             self._events.close()
             raise
-        self._deliverer = Deliverer(
+        self._deliverer = Delivery(
             self.plan,
             self._options,
             self._home.generation,
-            self._home.outbox,
+            storage_at(spark, self._home.root),
             self._events,
             self._meter.work,
         )
@@ -290,7 +293,9 @@ class SparkRun(Summarized):
             rows = {read.name: self._sources.plain(read) for read in self.plan.sources}
             compiler = Compiler(self.plan, decoders, self._options)
             self._meter.begin(compiler.counted)
+            self._query = compiler
             return compiler.compile(rows)
+        self._query = self._native
         self._meter.told = self._native.observed
         self._meter.begin({write.name: ["taken"] for write in self.plan.sinks})
         clock = self._native.clock
@@ -401,9 +406,7 @@ class SparkRun(Summarized):
         try:
             if self._supervisor.begun:  # it may begin before we know it
                 self._meter.progress(self._supervisor.query.lastProgress)
-            with self._meter.work.at(STEPS):
-                told = self._told(rows, batch_id)
-            self._deliverer.deliver(batch_id, told.outbox)
+            told = self._deliverer.deliver(self._query, rows, batch_id)
             self._meter.count(batch_id, told.counts, self._deliverer.counts)
             for missing in self._missing.take_new(told.counts):
                 log.warning("%s: %s", self.plan.name, missing)
@@ -413,12 +416,6 @@ class SparkRun(Summarized):
         except BaseException as error:
             self._failed_batch = error
             raise
-
-    def _told(self, rows: DataFrame, batch_id: int) -> Told:
-        if self._native is not None:
-            before = self._meter.state_rows_after(batch_id - 1)
-            return self._native.told(rows, batch_id, self._home.generation, before)
-        return told_by(self.plan, rows.toArrow())
 
     def _after_failure(self, failure: Exception) -> float:
         """How long to wait before the query goes on; raises what ends the run."""

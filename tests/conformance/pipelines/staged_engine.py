@@ -6,6 +6,7 @@ keeps state and timers, and moves the watermark between batches; here that is do
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,13 +16,17 @@ from pyspark.sql import Row as SparkRow
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
 from queenstream.connectors.fitting import fit, schema_of
+from queenstream.errors import StepFailed
 from queenstream.pipeline.nodes import Read
 from queenstream.pipeline.planning import Plan
 from queenstream.spark import flow
 from queenstream.spark.compile import check, clock_groups, entry_for
 from queenstream.spark.graph import graph_of
 from queenstream.spark.records import Item
-from queenstream.spark.sinks import told_by
+from queenstream.spark.sinks.names import letters_of
+from queenstream.spark.sinks.stage import StageFlow, StageOptions, receipts_of
+from queenstream.spark.sinks.staged import chunks_of
+from queenstream.spark.sinks.storage import Storage
 from queenstream.spark.sources import Decoded
 from queenstream.spark.stages import Stage
 from tests.conformance.pipelines.engines import Batches, Build, Idle, Outcome
@@ -98,11 +103,27 @@ class Query:
         rows = [row for name, each in decoded.items() for row in self._enter(name, each)]
         for stage, handle in self._stages:
             rows = list(self._stage(stage, handle, rows))
-        columns = [pa.array([row[at] for row in rows]) for at in range(len(flow.NAMES))]
-        told = told_by(self._plan, pa.table(columns, names=list(flow.NAMES)))
+        found = self._staged(sorted(rows, key=_place))
         if len(self._highest) == len(self._groups) > 0:
             self.watermark = max(self.watermark, min(self._highest.values()) // 1_000)
-        return told.outbox
+        return found
+
+    def _staged(self, rows: list[Any]) -> dict[str, list[Any]]:
+        """By sink what a task stages of these rows."""
+        with tempfile.TemporaryDirectory() as folder:
+            storage = Storage(folder)
+            stage = StageFlow(StageOptions(self._plan.name, storage, "batch", letters_of(self._plan)))
+            columns = [pa.array([row[at] for row in rows]) for at in range(len(flow.NAMES))]
+            [told] = stage(iter([pa.RecordBatch.from_arrays(columns, names=list(flow.NAMES))]))
+            [receipt] = receipts_of([(told.column(0)[0].as_py(),)])
+            if receipt.failed is not None:
+                raise StepFailed(receipt.failed)
+            files = [] if receipt.file is None else [receipt.file]
+            return {
+                sink: [row for chunk in chunks_of(storage, files, sink) for row in chunk]
+                for file in files
+                for sink in file.rows
+            }
 
     def _enter(self, name: str, decoded: Decoded) -> Iterator[Any]:
         for made in self._entries[name](iter([decoded])):
@@ -128,6 +149,11 @@ class Query:
             for due in sorted(each for each in timers if each <= self.watermark):
                 yield from stage.handleExpiredTimer(key, at, ExpiredTimerInfo(due))
                 timers.remove(due)
+
+
+def _place(row: Any) -> tuple[bool, int, int, int]:
+    """As ``flow.PLACE``."""
+    return (not row.due, (row.time or 0) if row.due else 0, row.seq, row.sub)
 
 
 class StagedEngine:

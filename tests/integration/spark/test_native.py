@@ -12,10 +12,8 @@ from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Function, Memory, Queue
 from queenstream.pipeline.running import RunOptions
 from queenstream.pipeline.shorthand import tumbling
-from queenstream.schemas import Schema
 from queenstream.spark.loading import Sources
 from queenstream.spark.native import needed
-from queenstream.spark.native.writing import few_of
 from queenstream.testing.brokers import TemporaryBroker
 from tests.sparks import is_native
 
@@ -135,13 +133,3 @@ def test_sums_of_whole_numbers_may_leave_64_bits(spark: SparkSession) -> None:
     assert by_user == {row["user"]: row for row in here}
     assert by_user["a"]["total"] == by_user["a"]["same"] == 3 * GREATEST
     assert type(by_user["d"]["total"]) is int
-
-
-@pytest.mark.parametrize("surely", [False, True])
-def test_few_rows_come_in_order_and_many_not_at_all(spark: SparkSession, surely: bool) -> None:
-    rows = spark.range(24, -1, -1, 3).selectExpr("struct(id) record", "timestamp_seconds(id) time", "id seq")
-    schema = Schema.of("id bigint")
-    found = few_of(rows, schema, 25, surely=surely)
-    assert found == [{"id": number} for number in range(25)]
-    assert few_of(rows, schema, 24, surely=surely) is None
-    assert few_of(rows.coalesce(1), schema, 7, surely=surely) is None

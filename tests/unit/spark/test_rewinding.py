@@ -20,7 +20,7 @@ def filled(home: Path) -> set[str]:
     names |= {f"{store}/.4.zip.crc" for store in stores}
     names |= {f"spark/state/0/_metadata/v2/{n}" for n in range(5)}
     names |= {"spark/metadata", "spark/state/0/0/SSTs/000008-a.sst", "spark/sources/0/4", "feed/in/4.parquet"}
-    names |= {"outbox/0000000004.pickle", "run.json"}
+    names |= {"prepared/0000000004/batch.json", "run.json"}
     for name in names:
         path = home / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ def test_what_came_after_the_batch_is_moved_aside_and_nothing_else(tmp_path: Pat
         *(f"{store}/{n}.changelog" for store in stores for n in (4, 5)),
         *(f"{store}/{name}" for store in stores for name in ("4.zip", ".4.zip.crc")),
         *(f"spark/state/0/_metadata/v2/{n}" for n in (3, 4)),
-        "outbox/0000000004.pickle",
+        "prepared/0000000004/batch.json",
     }  # fmt: skip
     assert {name for name in files(tmp_path) if not name.startswith("rewound/")} == names - gone
     # Again it changes nothing, and the next one keeps only its own.

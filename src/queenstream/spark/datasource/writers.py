@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -56,7 +56,8 @@ class Writing:
             why = "is encrypted, and Spark has no key" if found[0][0] else "holds the windows of a stream"
             raise ConfigError(f"queue {self._options.queue} {why}; name another")
 
-    def _stage(self, batches: Iterator[pa.RecordBatch], sink: str, batch_id: int) -> Staged:
+    def stage(self, batches: Iterator[pa.RecordBatch], sink: str, batch_id: int) -> Staged:
+        """In a task: put rows into ``queen.staged``."""
         attempt, number, messages = uuid.uuid4().hex, 0, 0
         with connected(self._url, patient=True) as database:
             for batch in batches:
@@ -67,32 +68,9 @@ class Writing:
         context = TaskContext.get()
         return Staged(sink, context.partitionId() if context is not None else 0, attempt, messages)
 
-    def _commit(self, messages: list[WriterCommitMessage | None], batch_id: int, *, once: bool) -> None:
-        """Store what the tasks staged, in their order; then say so to the brokers."""
-        staged = sorted(
-            (each for each in messages if isinstance(each, Staged) and each.messages),
-            key=lambda each: each.task,
-        )
-        if not staged:
-            return
-        queue = self._options.queue
-        attempts = "{" + ",".join(each.attempt for each in staged) + "}"
-        counts = "{" + ",".join(str(each.messages) for each in staged) + "}"
-
-        def store(database: Database) -> None:
-            database.rows("select queen.prepare_staged($1, $2::text[])", queue, attempts)
-            database.rows(
-                "select stored from queen.commit_staged($1, $2, $3, $4::text[], $5::bigint[], $6 = 1)",
-                staged[0].sink, batch_id, queue, attempts, counts, int(once),
-            )  # fmt: skip
-            # As one broker tells the others (broker/notices.py): who sends, and which queues have news.
-            database.rows("select pg_notify('queenstream', $1)", json.dumps(["spark", [queue]]))
-
-        if once:
-            asked(self._url, store)
-        else:  # a connection that breaks leaves open whether it was stored: not to be done twice
-            with connected(self._url) as database:
-                store(database)
+    def _store(self, messages: Sequence[WriterCommitMessage | None], batch_id: int, *, once: bool) -> None:
+        staged = [each for each in messages if isinstance(each, Staged)]
+        store(self._url, self._options.queue, staged, batch_id, once=once)
 
     def _abort(self, sinks: set[str], batch_id: int) -> None:
         """Tasks failed: what was staged goes. What escapes goes with the sink's next batch, or by upkeep."""
@@ -111,11 +89,11 @@ class QueenWriter(Writing, DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """On an executor: stage the rows."""
-        return self._stage(iterator, self._sink, self._batch_id)
+        return self.stage(iterator, self._sink, self._batch_id)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, when all tasks are done."""
-        self._commit(messages, self._batch_id, once=self._options.batch_id is not None)
+        self._store(messages, self._batch_id, once=self._options.batch_id is not None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
         """On the driver, when a task failed for good."""
@@ -134,12 +112,39 @@ class QueenStreamWriter(Writing, DataSourceStreamArrowWriter):
         query = (
             self._options.sink or f"{context.getLocalProperty('sql.streaming.queryId')}/{self._options.queue}"
         )
-        return self._stage(iterator, query, int(batch_id))
+        return self.stage(iterator, query, int(batch_id))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """On the driver, when all tasks of a batch are done."""
-        self._commit(messages, batchId, once=True)
+        self._store(messages, batchId, once=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """On the driver, when a batch failed."""
         self._abort({each.sink for each in messages if isinstance(each, Staged)}, batchId)
+
+
+def store(url: str, queue: str, staged: Sequence[Staged], batch_id: int, *, once: bool) -> None:
+    """Store what the tasks of a batch have staged for a queue, in their order; then say so to the brokers.
+
+    ``once``: the batch is noted, and if it was noted before, nothing is stored.
+    """
+    staged = sorted((each for each in staged if each.messages), key=lambda each: each.task)
+    if not staged:
+        return
+    attempts = "{" + ",".join(each.attempt for each in staged) + "}"
+    counts = "{" + ",".join(str(each.messages) for each in staged) + "}"
+
+    def work(database: Database) -> None:
+        database.rows("select queen.prepare_staged($1, $2::text[])", queue, attempts)
+        database.rows(
+            "select stored from queen.commit_staged($1, $2, $3, $4::text[], $5::bigint[], $6 = 1)",
+            staged[0].sink, batch_id, queue, attempts, counts, int(once),
+        )  # fmt: skip
+        # As one broker tells the others (broker/notices.py): who sends, and which queues have news.
+        database.rows("select pg_notify('queenstream', $1)", json.dumps(["spark", [queue]]))
+
+    if once:
+        asked(url, work)
+    else:  # a connection that breaks leaves open whether it was stored: not to be done twice
+        with connected(url) as database:
+            work(database)

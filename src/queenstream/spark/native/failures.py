@@ -3,7 +3,7 @@
 ``fail``: the task raises, so the batch fails before anything of it is written; the error's message holds the
 step and the record. ``skip``: the record is left out, counted, and the first of a batch kept for the log.
 Dead letters, and a policy that looks at the error: the record stays in its row, beside the column
-``failure``; steps pass such rows on, and the driver does what the policy says before anything is written.
+``failure``; steps pass such rows on, and the task that stages the batch does what the policy says.
 Where Spark keeps state between the source and the sinks, these rows go around it, in a second branch of the
 same query that starts at the same source.
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
@@ -36,6 +36,7 @@ from queenstream.pipeline.records import event_time
 from queenstream.schemas import Field, Schema
 from queenstream.spark.aggregating import SEQ, TIME
 from queenstream.spark.expressions import RECORD
+from queenstream.spark.graph import stripped
 from queenstream.spark.records import unpacked
 
 FAILURE, MISFIT = "failure", "misfit"
@@ -62,23 +63,24 @@ def number_of(condition: Column) -> Column:
 
 
 def kept_by(node: Node) -> bool:
-    """Whether the driver gets a record that this step failed on: a task cannot do what is to be done."""
+    """Whether a record that this step failed on stays in its row, for the task that stages the batch."""
     policy = node.policy
     return policy.outcomes not in (("skip",), ("fail",)) or policy.callback is not None
 
 
 class Failed(NamedTuple):
-    """A record that a step failed on, as the driver sees it."""
+    """A record that a step failed on. ``is_read``: the step is one that reads, which tries nothing again."""
 
     node: Node
     record: Any
     error: Exception
     along: Along
+    is_read: bool = False
 
     def letter(self, pipeline: str, now: datetime) -> dict[str, Any]:
         """The dead letter, as the other plans and engines make it."""
         tries = 1
-        while not isinstance(self.node, nodes.Read) and may_retry(self.node, self.record, self.error, tries):
+        while not self.is_read and may_retry(self.node, self.record, self.error, tries):
             tries += 1
         return letter(pipeline, self.node.name, self.record, self.error, tries, now, self.along)
 
@@ -157,33 +159,12 @@ class Failures:
         nothing = f.lit(None).cast("binary")
         return f.struct(f.lit(step).alias("step"), nothing.alias(MISFIT), told.alias("input"))
 
-    # What the driver makes of it
-
-    def failed(self, step: int, misfit: bytes | None, told: str | None) -> Failed:
-        """The record, and why."""
-        node = self.plan.nodes[step]
-        if told is None:
-            if misfit is None:  # a file that an older version has written does not say it
-                return Failed(node, None, PayloadInvalid("the record does not fit the schema"), Along())
-            record, error = unpacked(misfit)
-            if isinstance(record, Entrant):
-                assert record.error is not None, "it is a row for a sink"
-                return Failed(node, record.record, record.error, record.along)
-            return Failed(node, record, error, Along())
-        schema, keys = self.inputs[step]
-        found = _decoder.decode(told)
-        record = schema.coerce(found[RECORD])
-        values = Schema(tuple(Field(f"key_{at}", each.type) for at, each in enumerate(keys)))
-        key = tuple(values.coerce(found[_KEYS]).values()) if keys else None
-        along = Along(found.get(TIME), key[0] if key is not None and len(key) == 1 else key)
-        return Failed(node, record, _why(node, record), along)
-
-    def row_for_sink(self, step: int, misfit: bytes | None) -> tuple[str, Any] | None:
-        """A row that came back to a sink, with the name of its step; None: it is no such row."""
-        if misfit is None or not isinstance(self.plan.nodes[step], nodes.Write):
-            return None
-        entrant = unpacked(misfit)[0]
-        return (entrant.step, entrant.record) if entrant.error is None else None
+    @property
+    def reader(self) -> FailureReader:
+        """What makes records and errors of such rows, in the tasks too."""
+        reads = frozenset(n for n, each in enumerate(self.plan.nodes) if isinstance(each, nodes.Read))
+        writes = frozenset(n for n, each in enumerate(self.plan.nodes) if isinstance(each, nodes.Write))
+        return FailureReader(tuple(map(stripped, self.plan.nodes)), reads, writes, self.inputs)
 
     def ended(self, messages: Iterable[str]) -> StepFailed | None:
         """The end of a batch that a step ended, by what Spark says of it; None: it was something else."""
@@ -192,11 +173,51 @@ class Failures:
             if found is not None:
                 data = base64.b64decode(found[3])
                 told = (data, None) if found[2] == MISFIT else (None, data.decode())
-                failed = self.failed(int(found[1]), *told)
+                failed = self.reader.failed(int(found[1]), *told)
                 error = StepFailed(the_end(failed.node, failed.record, failed.error))
                 error.__cause__ = failed.error
                 return error
         return None
+
+
+@dataclass(frozen=True)
+class FailureReader:
+    """Makes of the column ``failure`` which step failed on which record, and why. It travels to the tasks.
+
+    ``reads`` and ``writes`` say which of the steps are these. ``inputs``: as ``Failures`` has them.
+    """
+
+    steps: tuple[Node, ...]
+    reads: frozenset[int]
+    writes: frozenset[int]
+    inputs: Mapping[int, tuple[Schema, tuple[Field, ...]]]
+
+    def failed(self, step: int, misfit: bytes | None, told: str | None) -> Failed:
+        """The record, and why."""
+        node, is_read = self.steps[step], step in self.reads
+        if told is None:
+            if misfit is None:  # a file that an older version has written does not say it
+                error = PayloadInvalid("the record does not fit the schema")
+                return Failed(node, None, error, Along(), is_read)
+            record, error = unpacked(misfit)
+            if isinstance(record, Entrant):
+                assert record.error is not None, "it is a row for a sink"
+                return Failed(node, record.record, record.error, record.along, is_read)
+            return Failed(node, record, error, Along(), is_read)
+        schema, keys = self.inputs[step]
+        found = _decoder.decode(told)
+        record = schema.coerce(found[RECORD])
+        values = Schema(tuple(Field(f"key_{at}", each.type) for at, each in enumerate(keys)))
+        key = tuple(values.coerce(found[_KEYS]).values()) if keys else None
+        along = Along(found.get(TIME), key[0] if key is not None and len(key) == 1 else key)
+        return Failed(node, record, _why(node, record), along, is_read)
+
+    def row_for_sink(self, step: int, misfit: bytes | None) -> tuple[str, Any] | None:
+        """A row that came back to a sink, with the name of its step; None: it is no such row."""
+        if misfit is None or step not in self.writes:
+            return None
+        entrant = unpacked(misfit)[0]
+        return (entrant.step, entrant.record) if entrant.error is None else None
 
 
 def _why(node: Node, record: Any) -> Exception:

@@ -5,10 +5,9 @@ one with state are done by batch, for each sink.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.errors import utils
@@ -18,37 +17,26 @@ from pyspark.sql import functions as f
 from queenstream.errors import StepFailed
 from queenstream.pipeline import nodes
 from queenstream.pipeline.endpoints import Queue
-from queenstream.pipeline.failing import give_up
 from queenstream.pipeline.failing import told as told_of
 from queenstream.pipeline.nodes import Node
 from queenstream.pipeline.planning import Plan
-from queenstream.pipeline.policies import DeadLetters
 from queenstream.pipeline.records import short
 from queenstream.schemas import Schema
-from queenstream.spark.expressions import NotNative
+from queenstream.spark.aggregating import SEQ, TIME
+from queenstream.spark.expressions import RECORD, NotNative
 from queenstream.spark.graph import clocks_of
 from queenstream.spark.metrics import Observed
 from queenstream.spark.native import joining, windowed
-from queenstream.spark.native.failures import FAILURE, MISFIT, Failures, count_name, kept_by
+from queenstream.spark.native.failures import MISFIT, FailureReader, Failures, count_name, kept_by
 from queenstream.spark.native.frames import Clock, Frame
 from queenstream.spark.native.needed import needed
 from queenstream.spark.native.replays import Replays
+from queenstream.spark.native.stage import SinkQueue, StageColumns
 from queenstream.spark.native.steps import Load, check_readable, read, through
-from queenstream.spark.native.writing import (
-    failures_of,
-    few_of,
-    records_and_failures,
-    records_of,
-    without_partition,
-    write_directly,
-    writes_directly,
-)
-from queenstream.spark.sinks import Told, letters_name
+from queenstream.spark.sinks.delivery import SinkBatch, is_ordered
+from queenstream.spark.sinks.stage import StageOptions
 from queenstream.spark.sources import is_fed
 
-# Rows of closed windows that the driver writes: to start the tasks of a write takes longer than they do. The
-# same batch has as many rows when it runs again, so it goes the same way.
-_FEW = 10_000
 _SWITCH = "_enable_debugging_cache"
 
 
@@ -119,7 +107,7 @@ class Native:
             return None
         misfit = found[MISFIT]  # in the progress of a query, bytes are base64
         data = base64.b64decode(misfit) if isinstance(misfit, str) else misfit
-        failed = self._failures.failed(found["step"], data, found["input"])
+        failed = self._failures.reader.failed(found["step"], data, found["input"])
         return f"{short(failed.record)}: {told_of(failed.error)}"
 
     def failure(self, messages: Iterable[str]) -> StepFailed | None:
@@ -145,9 +133,6 @@ class Native:
     def _keeps(self) -> bool:
         return any(kept_by(each) for each in self._fallible)
 
-    def _outputs_of(self, batch: DataFrame) -> dict[str, DataFrame]:
-        return {name: rows for name, (rows, _) in self._branches(batch).items()}
-
     def _branches(self, batch: DataFrame) -> dict[str, tuple[DataFrame, Schema]]:
         """What each sink gets of rows of the frame: records with their order, and their fields."""
         found: dict[str, tuple[DataFrame, Schema]] = {}
@@ -163,96 +148,58 @@ class Native:
                     pending.append((each, through(each, frame)))
         return found
 
-    def told(self, batch: DataFrame, batch_id: int, generation: str, state_rows: int | None) -> Told:
-        """Let tasks write what they can of a batch; the rest of it is for the driver to write.
+    @property
+    def has_state(self) -> bool:
+        """Whether Spark remembers something between batches."""
+        return self._with_state is not None
 
-        ``state_rows``: how many the state had before the batch, if that is known.
-        """
-        fails = self._frame.fails
-        # A window that closes was in the state; one that changes may be new.
-        few = state_rows is not None and state_rows <= _FEW and self.output_mode == "append"
-        direct = {each.name for each in self._plan.sinks if writes_directly(each, self._schemas[each.name])}
-        if self._alone is not None and not (fails and direct):
-            return self._told_at_once(batch, batch_id, generation, few, direct)
-        told = Told()
-        rows = batch.persist()  # they are read several times
+    @contextmanager
+    def outputs(
+        self, rows: DataFrame, options: StageOptions, batch: SinkBatch
+    ) -> Iterator[list[tuple[DataFrame, StageColumns]]]:
+        """The rows of a batch for each sink, with what stages them."""
+        failures = self._failures.reader if self._frame.fails else None
+        if self._alone is not None:
+            yield [self._output(self._plan.sinks[0], rows, options, batch, failures)]
+            return
+        kept = rows.persist()  # each sink reads them
         try:
-            if fails:  # before tasks write anything: a policy may end the run
-                self._tell(told, failures_of(rows))
-            outputs = {self._alone: rows} if self._alone is not None else self._outputs_of(rows)
+            found, branches = [], self._branches(kept)
             for write in self._plan.sinks:
-                schema, found = self._schemas[write.name], outputs[write.name]
-                records = found.where(f.col(FAILURE).isNull()).drop(FAILURE) if fails else found
-                written = 0
-                if write.name in direct:
-                    name = f"{generation} {write.name}"
-                    left, written = self._pushed(write, records, schema, name, batch_id, few)
-                else:
-                    left = records_of(records, schema)
-                _put(told, write, left, written)
-        finally:
-            rows.unpersist()
-        return told
-
-    def _told_at_once(
-        self, rows: DataFrame, batch_id: int, generation: str, few: bool, direct: Collection[str]
-    ) -> Told:
-        """The same of a batch that is read once: for one sink, to which failures are no obstacle."""
-        told = Told()
-        [write] = self._plan.sinks
-        schema, written = self._schemas[write.name], 0
-        if write.name in direct:
-            name = f"{generation} {write.name}"
-            left, written = self._pushed(write, rows, schema, name, batch_id, few)
-        elif self._frame.fails:
-            left, failures = records_and_failures(rows, schema)
-            self._tell(told, failures)
-        else:
-            left = records_of(rows, schema)
-        _put(told, write, left, written)
-        return told
-
-    def _tell(self, told: Told, failures: list[tuple[Any, ...]]) -> None:
-        """What is to be done about failures. Dead letters are rows for a sink like all others."""
-        now = datetime.now(UTC)
-        for failure in failures:
-            came_back = self._failures.row_for_sink(*failure[:2])
-            if came_back is not None:
-                sink, row = came_back
-                told.outbox.setdefault(sink, []).append(row)
-                continue
-            failed = self._failures.failed(*failure)
-            name = failed.node.name
-            number, first = told.examples.get(name, (0, f"{short(failed.record)}: {told_of(failed.error)}"))
-            told.examples[name] = (number + 1, first)
-            outcome = give_up(failed.node, failed.record, failed.error)
-            if isinstance(outcome, DeadLetters):
-                letters = told.outbox.setdefault(letters_name(outcome.sink), [])
-                letters.append(failed.letter(self._plan.name, now))
-                counts = told.counts.setdefault(name, {"dead_letters": 0})
-                counts["dead_letters"] += 1
-
-    def _pushed(
-        self, write: nodes.Write, rows: DataFrame, schema: Schema, name: str, batch_id: int, surely_few: bool
-    ) -> tuple[list[Any], int]:
-        """Let tasks push rows into a queue; how many, after those that are left to the driver.
-
-        These are a few rows, or what tasks cannot push.
-        """
-        assert isinstance(write.sink, Queue)
-        if isinstance(self._with_state, nodes.Aggregation):
-            few = few_of(rows, schema, _FEW, surely=surely_few)
-            if few is not None:
-                return few, 0
-        by = write.sink.partition_by
-        if by is None:
-            return [], write_directly(rows, write.sink, name, batch_id)
-        kept = rows.persist()  # rows without a partition are looked for afterwards: not in a second pass
-        try:
-            written = write_directly(kept, write.sink, name, batch_id)
-            return records_of(without_partition(kept, by), schema), written
+                branch, _ = branches[write.name]
+                found.append(self._output(write, branch, options, batch, failures))
+                failures = None  # all branches have them: once is enough
+            yield found
         finally:
             kept.unpersist()
+
+    def _output(
+        self,
+        write: nodes.Write,
+        rows: DataFrame,
+        options: StageOptions,
+        batch: SinkBatch,
+        failures: FailureReader | None,
+    ) -> tuple[DataFrame, StageColumns]:
+        schema = self._schemas[write.name]
+        queue = self._queue(write, rows, batch)
+        if queue is None:
+            if is_ordered(write.sink):
+                rows = rows.sortWithinPartitions(f.col(TIME).asc_nulls_last(), SEQ)
+        elif self._with_state is not None and queue.partition_by is not None:
+            key = f.col(RECORD).getField(queue.partition_by)
+            rows = rows.repartition(key).sortWithinPartitions(f.col(TIME).asc_nulls_last(), SEQ)
+        return rows, StageColumns(options, write.name, schema, failures, queue)
+
+    def _queue(self, write: nodes.Write, rows: DataFrame, batch: SinkBatch) -> SinkQueue | None:
+        """How tasks write a sink straight into its database; None: it is none that they could."""
+        sink = write.sink
+        if not isinstance(sink, Queue) or not _is_plain(sink, self._schemas[write.name]):
+            return None
+        if self._with_state is not None and sink.partition_by is None:
+            return None  # the order of all rows counts
+        stage = batch.queue_stage(write.name, lambda: rows.select(f"{RECORD}.*").schema)
+        return None if stage is None else SinkQueue(stage, batch.number, sink.partition_by)
 
     def _straight(self) -> tuple[Node, Frame]:
         """Without state: from the source to where branches part, or to the sink."""
@@ -326,14 +273,13 @@ class Native:
         return self._loaded[node]
 
 
-def _put(told: Told, write: nodes.Write, left: list[Any], written: int) -> None:
-    """What a sink gets of a batch: rows that are left to the driver, and how many tasks have written.
-
-    Rows that came back to the sink are in the outbox already.
-    """
-    rows = [*left, *came_back] if (came_back := told.outbox.get(write.name)) else left
-    told.outbox[write.name] = rows
-    told.counts.setdefault(write.name, {}).update(taken=written + len(rows), written=written)
+def _is_plain(sink: Queue, schema: Schema) -> bool:
+    """Whether rows of these fields are payloads of a queue as they are."""
+    if sink.schema is not None or sink.envelope:
+        return False
+    if sink.partition_by is not None and sink.partition_by not in schema.names:
+        return False
+    return not {"data", "partition", "transaction_id", "trace_id"} & set(schema.names)
 
 
 def native(plan: Plan, load: Load) -> Native | None:

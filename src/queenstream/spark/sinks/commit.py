@@ -1,0 +1,244 @@
+"""The task that writes staged rows to a sink, by the sink's own writer and by the policy of the step.
+
+A writer stays open in the process of a task for the batches that follow, and is closed when none has come
+for a while: to connect costs more than most batches do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import pickle
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from pyspark import cloudpickle
+
+from queenstream.connectors import Context, Writer, writer_for
+from queenstream.connectors.events import Events
+from queenstream.errors import QueenstreamError, StepFailed
+from queenstream.pipeline.endpoints import Sink
+from queenstream.pipeline.failing import Along, give_up, letter, may_retry
+from queenstream.pipeline.nodes import Node
+from queenstream.pipeline.policies import DeadLetters
+from queenstream.spark.sinks.staged import StagedFile, chunks_of
+from queenstream.spark.sinks.storage import Storage
+
+_IDLE_SECONDS = 20.0  # after which a process of tasks closes its writers
+
+
+@dataclass(frozen=True)
+class Target:
+    """A sink as tasks need it. ``key`` tells it from those of other runs.
+
+    ``step``: the step that writes it, without its surroundings; None: it is a sink of dead letters.
+    ``letters``: where what it refuses goes, if that is the step's policy.
+    """
+
+    key: str
+    sink: Sink
+    context: Context
+    step: Node | None = None
+    letters: Target | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the step, or of the sink of dead letters."""
+        return self.context.node
+
+
+class Committed(msgspec.Struct):
+    """What a task has written. ``error``: the exception that it ended with, pickled."""
+
+    written: dict[str, int] = {}
+    failed: int = 0
+    dead_letters: int = 0
+    error: bytes | None = None
+
+    def add(self, other: Committed) -> None:
+        """And what another one has."""
+        for name, rows in other.written.items():
+            self.wrote(name, rows)
+        self.failed += other.failed
+        self.dead_letters += other.dead_letters
+
+    def wrote(self, name: str, rows: int) -> None:
+        """So many more rows are in a sink."""
+        self.written[name] = self.written.get(name, 0) + rows
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one task writes: the rows of some files, under a name that a repeat has, too."""
+
+    epoch: str
+    files: tuple[StagedFile, ...]
+
+
+@dataclass(frozen=True)
+class CommitPart:
+    """A function for the tasks of a batch: writes a part, and gives what became of it."""
+
+    target: Target
+    storage: Storage
+
+    def __call__(self, part: Part) -> bytes:
+        """The result, as ``Committed`` in JSON. An error is a result, too: Spark would try it again in vain."""
+        done = Committed()
+        try:
+            writers.run(self.target, lambda opened: commit(opened, self.target, self.storage, part, done))
+        except QueenstreamError as error:
+            done.error = cloudpickle.dumps(error)  # type: ignore[no-untyped-call]
+        return msgspec.json.encode(done)
+
+
+def committed_of(results: Sequence[bytes]) -> Committed:
+    """What all tasks have written together; raises what one of them ended with."""
+    total = Committed()
+    for result in results:
+        found = msgspec.json.decode(result, type=Committed)
+        total.add(found)
+        if found.error is not None:
+            error: QueenstreamError = pickle.loads(found.error)  # noqa: S301 - pickled above
+            raise error
+    return total
+
+
+async def commit(opened: OpenWriters, target: Target, storage: Storage, part: Part, done: Committed) -> None:
+    """Write a part, chunk by chunk; each has a name of its own, by which the sink knows it again."""
+    for number, rows in enumerate(chunks_of(storage, part.files, target.name)):
+        epoch = part.epoch if number == 0 else f"{part.epoch}.{number}"
+        letters = await _write(await opened.get(target), target, epoch, rows, done)
+        if letters:
+            assert target.letters is not None, "the step's policy names it"
+            # Several steps may have one sink of dead letters, and their batches one name.
+            await _write_letters(opened, target.letters, f"{epoch}-refused:{target.name}", letters, done)
+
+
+async def _write(
+    writer: Writer, target: Target, epoch: str, rows: Sequence[Any], done: Committed
+) -> list[dict[str, Any]]:
+    """Write rows, those that are refused again by the step's policy; gives the dead letters of the others."""
+    letters: list[dict[str, Any]] = []
+    attempt, name = 1, epoch
+    while True:
+        refused = await writer.write(name, rows)
+        done.wrote(target.name, len(rows) - len(refused))
+        again = []
+        for index, error in refused:
+            if target.step is None:
+                raise _undeliverable(target.name, error)
+            if may_retry(target.step, rows[index], error, attempt):
+                again.append(rows[index])
+            else:
+                letters += _refuse(target, rows[index], error, attempt, done)
+        if not again:
+            return letters
+        assert target.step is not None, "only a step has a policy"
+        await asyncio.sleep(target.step.policy.pause(attempt).total_seconds())
+        rows, name = again, f"{epoch}-{attempt}"
+        attempt += 1
+
+
+async def _write_letters(
+    opened: OpenWriters, target: Target, epoch: str, letters: Sequence[Any], done: Committed
+) -> None:
+    refused = await (await opened.get(target)).write(epoch, letters)
+    done.wrote(target.name, len(letters) - len(refused))
+    if refused:
+        raise _undeliverable(target.name, refused[0][1])
+
+
+def _refuse(
+    target: Target, row: Any, error: Exception, attempts: int, done: Committed
+) -> list[dict[str, Any]]:
+    """A row that a sink does not take is an error of the step that writes."""
+    step = target.step
+    assert step is not None, "a refused letter ends the run"
+    done.failed += 1
+    if not isinstance(give_up(step, row, error), DeadLetters):
+        return []
+    done.dead_letters += 1
+    return [letter(target.context.pipeline, step.name, row, error, attempts, datetime.now(UTC), Along())]
+
+
+def _undeliverable(name: str, error: Exception) -> StepFailed:
+    return StepFailed(f"{name} refused a dead letter: {error}; mend the sink and start again")
+
+
+class OpenWriters:
+    """The writers of a process, each opened when it is first needed."""
+
+    def __init__(self) -> None:
+        self._writers: dict[str, Writer] = {}
+
+    async def get(self, target: Target) -> Writer:
+        """The writer of a sink, open."""
+        writer = self._writers.get(target.key)
+        if writer is None:
+            writer = writer_for(target.sink, target.context)
+            await writer.open()
+            self._writers[target.key] = writer
+        return writer
+
+    async def close(self) -> None:
+        """Close all of them."""
+        opened, self._writers = self._writers, {}
+        for writer in opened.values():
+            with contextlib.suppress(Exception):  # nothing is open that was not answered
+                await writer.close()
+
+
+@dataclass
+class _Process:
+    """The writers of a process of tasks, and the event loop on which they work."""
+
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _events: Events | None = None
+    _opened: OpenWriters = field(default_factory=OpenWriters)
+    _timer: threading.Timer | None = None
+
+    def run(self, target: Target, work: Any) -> None:
+        """Do some work with them; after an error they are opened anew."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._events is None:
+                self._events = Events(f"sink {target.name}")
+            try:
+                self._events.run(work(self._opened))
+            except BaseException:
+                self._close()
+                raise
+            self._timer = threading.Timer(_IDLE_SECONDS, self.close)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def close(self) -> None:
+        """Close the writers; those that are needed again are opened again."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        if self._events is not None:
+            self._events.run(self._opened.close())
+            self._events.close()
+            self._events = None
+
+
+writers = _Process()
+
+
+def parts_of(files: Sequence[StagedFile], name: str, epoch: str, *, in_order: bool) -> Iterator[Part]:
+    """What the tasks write of a sink's rows: all of them in order, or each file by itself."""
+    found = [each for each in files if each.rows.get(name)]
+    if in_order:
+        if found:
+            yield Part(epoch, tuple(found))
+        return
+    for each in found:
+        yield Part(f"{epoch}-{each.task:05}", (each,))

@@ -1,0 +1,291 @@
+"""The driver's part in a delivery: it lets tasks stage a batch, stores their receipts, lets tasks write it.
+
+A batch that is computed again after a crash, and was prepared before it, is delivered as it was prepared: so
+the sinks get the same rows, whatever the steps do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, cast
+
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from queenstream.connectors import Context, writer_for
+from queenstream.connectors._postgres_link import url_of
+from queenstream.connectors.events import Events
+from queenstream.connectors.letters import make_queues
+from queenstream.errors import StepFailed
+from queenstream.pipeline.endpoints import Files, Function, Postgres, Queue, Sink
+from queenstream.pipeline.planning import Plan
+from queenstream.pipeline.running import RunOptions
+from queenstream.pipeline.samples import Samples
+from queenstream.pipeline.work import Work
+from queenstream.spark.graph import stripped
+from queenstream.spark.metrics import STEPS
+from queenstream.spark.sinks.commit import (
+    CommitPart,
+    Committed,
+    OpenWriters,
+    Part,
+    Target,
+    commit,
+    committed_of,
+    parts_of,
+)
+from queenstream.spark.sinks.names import letters_name, letters_of, sinks_of
+from queenstream.spark.sinks.prepared import PreparedBatches
+from queenstream.spark.sinks.queues import QueueDatabase, QueueStage, StagingLost, database_of
+from queenstream.spark.sinks.stage import (
+    RECEIPT,
+    Counts,
+    Receipt,
+    Stage,
+    StageOptions,
+    add_counts,
+    receipts_of,
+)
+from queenstream.spark.sinks.storage import Storage
+
+Outputs = Sequence[tuple[DataFrame, Stage]]
+"""The rows of a batch, with what stages them: a function for ``mapInArrow``."""
+
+
+class Query(Protocol):
+    """What computes the rows of a batch."""
+
+    @property
+    def has_state(self) -> bool:
+        """Whether a batch changes what the query remembers, so that it must run to its end each time."""
+        ...
+
+    def outputs(
+        self, rows: DataFrame, options: StageOptions, batch: SinkBatch
+    ) -> AbstractContextManager[Outputs]:
+        """The rows of a batch for its sinks."""
+        ...
+
+
+class SinkBatch(Protocol):
+    """A batch on its way to the sinks."""
+
+    @property
+    def number(self) -> int:
+        """Spark's number of it."""
+        ...
+
+    def queue_stage(self, name: str, columns: Callable[[], StructType]) -> QueueStage | None:
+        """How tasks write a sink straight into a queue's database; None: they cannot."""
+        ...
+
+
+@dataclasses.dataclass
+class Delivered:
+    """What happened at the steps in a batch.
+
+    ``examples``: of each step that failed on records, on how many, and the first one and why.
+    """
+
+    counts: Counts = dataclasses.field(default_factory=dict)
+    examples: dict[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
+
+
+class Delivery:
+    """Delivers the batches of a run. ``generation`` tells them from those of other runs."""
+
+    def __init__(
+        self, plan: Plan, told: RunOptions, generation: str, storage: Storage, events: Events, work: Work
+    ) -> None:
+        self._plan = plan
+        self._told = told
+        self._generation = generation
+        self._storage = storage
+        self._events = events
+        self._work = work
+        self._prepared = PreparedBatches(storage)
+        self._targets = {name: self._target(name, sink) for name, sink in sinks_of(plan).items()}
+        self._opened = OpenWriters()  # of what is called on the driver
+        self._queues: dict[str, QueueDatabase] = {}
+        self._queue_stages: dict[str, QueueStage | None] = {}
+        self.samples = Samples()
+        self.counts: Counts = {}
+        self.written = dict.fromkeys(self._targets, 0)
+
+    def open(self) -> None:
+        """Connect to all sinks once: what is wrong with one is told before the first row is made."""
+        self._events.run(make_queues(self._plan, self._context("dead letters")))
+        for target in self._targets.values():
+            self._events.run(self._try(target))
+        for write in self._plan.sinks:
+            if isinstance(write.sink, Queue):
+                url = database_of(write.sink, self._told)
+                if url is not None:
+                    sink = f"{self._generation} {write.name}"
+                    self._queues[write.name] = QueueDatabase(url, write.sink, sink)
+
+    def deliver(self, query: Query, rows: DataFrame, batch: int) -> Delivered:
+        """Deliver a batch: when it returns, its rows are in the sinks, or their steps' policies have them."""
+        receipts = self._prepared.find(batch)
+        if receipts is not None and query.has_state:  # what it remembers is to move on, too
+            rows.write.format("noop").mode("append").save()
+        if receipts is None:
+            receipts = self._stage(query, rows, batch)
+        if not self._prepared.is_done(batch):
+            try:
+                self._commit(rows, receipts, batch)
+            except StagingLost:
+                self._prepared.discard(batch)
+                raise
+        return self._delivered(receipts)
+
+    def close(self) -> None:
+        """Let go of the sinks that were opened."""
+        self._events.run(self._opened.close())
+
+    # Stage
+
+    def _stage(self, query: Query, rows: DataFrame, batch: int) -> list[Receipt]:
+        self._prepared.begin(batch)
+        options = StageOptions(
+            pipeline=self._plan.name,
+            storage=self._storage,
+            folder=self._prepared.folder(batch),
+            letters=letters_of(self._plan),
+            samples=self.samples.on,
+        )
+        receipts: list[Receipt] = []
+        with (
+            self._work.at(STEPS),
+            query.outputs(rows, options, _SinkBatch(batch, self._queue_stage)) as outputs,
+        ):
+            for output, stage in outputs:
+                receipts += receipts_of(output.mapInArrow(stage, RECEIPT).collect())
+        for receipt in receipts:
+            if receipt.failed is not None:
+                raise StepFailed(receipt.failed)
+            for sink, shown in receipt.samples.items():
+                self.samples.keep(sink, shown)
+        if any(receipt.file is not None or receipt.queues for receipt in receipts):
+            self._prepared.write(
+                batch, receipts
+            )  # else nothing will be in a sink that could differ next time
+        return receipts
+
+    def _delivered(self, receipts: Sequence[Receipt]) -> Delivered:
+        found = Delivered()
+        for receipt in receipts:
+            add_counts(found.counts, receipt.counts)
+        for step in dict.fromkeys(step for receipt in receipts for step in receipt.examples):
+            first = next(each.examples[step] for each in receipts if step in each.examples)
+            failed = sum(each.failures.get(step, 0) for each in receipts)
+            found.examples[step] = (failed or found.counts[step]["failed"], first)
+        taken = {
+            write.name: {"taken": sum(_staged(receipt, write.name) for receipt in receipts)}
+            for write in self._plan.sinks
+        }
+        add_counts(found.counts, taken)
+        return found
+
+    # Commit
+
+    def _commit(self, rows: DataFrame, receipts: Sequence[Receipt], batch: int) -> None:
+        """Sink by sink, those of dead letters last: a step that writes may have some."""
+        files = [receipt.file for receipt in receipts if receipt.file is not None]
+        epoch = f"{self._generation}-{batch:010}"
+        for name, target in self._targets.items():
+            messages = [each for receipt in receipts if (each := receipt.queues.get(name)) is not None]
+            parts = list(parts_of(files, name, epoch, in_order=is_ordered(target.sink)))
+            if not parts and not messages:
+                continue
+            with self._work.at(name):
+                if messages:
+                    self.written[name] += self._queues[name].commit(messages, batch)
+                if parts:
+                    self._count(name, self._written(rows, target, parts))
+        if files or any(receipt.queues for receipt in receipts):
+            self._prepared.finish(batch)
+
+    def _written(self, rows: DataFrame, target: Target, parts: Sequence[Part]) -> Committed:
+        if _on_driver(target.sink):
+            done = Committed()
+            for part in parts:
+                self._events.run(commit(self._opened, target, self._storage, part, done))
+            return done
+        context = rows.sparkSession.sparkContext
+        write = CommitPart(target, self._storage)
+        return committed_of(context.parallelize(parts, len(parts)).map(write).collect())
+
+    def _count(self, name: str, done: Committed) -> None:
+        for sink, rows in done.written.items():
+            self.written[sink] += rows
+        if done.failed:
+            counts = {"failed": done.failed}
+            if done.dead_letters:
+                counts["dead_letters"] = done.dead_letters
+            add_counts(self.counts, {name: counts})
+
+    # Sinks
+
+    def _queue_stage(self, name: str, columns: Callable[[], StructType]) -> QueueStage | None:
+        if name not in self._queue_stages:
+            database = self._queues.get(name)
+            self._queue_stages[name] = None if database is None else database.stage(columns())
+        return self._queue_stages[name]
+
+    def _context(self, name: str) -> Context:
+        return Context(self._plan.name, name, self._told.url, token=self._told.token)
+
+    def _target(self, name: str, sink: Sink) -> Target:
+        write = next((each for each in self._plan.sinks if each.name == name), None)
+        letters = None if write is None else write.policy.letters
+        return _made(
+            sink,
+            self._context(name),
+            self._generation,
+            None if write is None else stripped(write),
+            None if letters is None else self._target(letters_name(letters.sink), letters.sink),
+        )
+
+    async def _try(self, target: Target) -> None:
+        if _on_driver(target.sink):
+            await self._opened.get(target)
+            return
+        writer = writer_for(target.sink, target.context)
+        await writer.open()
+        await writer.close()
+
+
+def _made(sink: Sink, context: Context, generation: str, step: Any, letters: Target | None) -> Target:
+    """With the sink's address in it, which the environment of a task may not have."""
+    if isinstance(sink, Postgres) and sink.url is None:
+        sink = dataclasses.replace(sink, url=url_of(sink.url, sink.title))
+    said = cast(bytes, cloudpickle.dumps((sink, context, generation)))  # type: ignore[no-untyped-call]
+    return Target(hashlib.sha256(said).hexdigest(), sink, context, step, letters)
+
+
+@dataclasses.dataclass(frozen=True)
+class _SinkBatch:
+    number: int
+    queue_stage: Callable[[str, Callable[[], StructType]], QueueStage | None]
+
+
+def _on_driver(sink: Sink) -> bool:
+    return isinstance(sink, Function) and sink.where == "driver"
+
+
+def is_ordered(sink: Sink) -> bool:
+    """Whether it matters in which order a sink gets its rows."""
+    if isinstance(sink, Function):
+        return sink.where == "driver"
+    return not (isinstance(sink, Files) or (isinstance(sink, Postgres) and not sink.key))
+
+
+def _staged(receipt: Receipt, name: str) -> int:
+    in_file = 0 if receipt.file is None else receipt.file.rows.get(name, 0)
+    in_queue = receipt.queues[name].messages if name in receipt.queues else 0
+    return in_file + in_queue

@@ -1,0 +1,71 @@
+"""Prepared batches: what the tasks have staged of a batch, stored in the checkpoint before it is written.
+
+    prepared/0000000007/               what the tasks staged
+    prepared/0000000007/batch.json     the receipts: from here on the batch is delivered as it stands there
+    prepared/0000000007/done           all sinks have it
+
+A batch stays until the next one is prepared: Spark may ask for it again until it has noted that it is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+
+from queenstream.errors import CheckpointError
+from queenstream.spark.sinks.stage import Receipt
+from queenstream.spark.sinks.storage import Storage
+
+FOLDER = "prepared"
+_RECEIPTS, _DONE = "batch.json", "done"
+
+
+class PreparedBatches:
+    """The batches of a run that are staged."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def folder(self, batch: int) -> str:
+        """Where the tasks stage a batch."""
+        return f"{FOLDER}/{batch:010}"
+
+    def find(self, batch: int) -> list[Receipt] | None:
+        """The receipts of a batch that is prepared; None: it is not."""
+        path = f"{self.folder(batch)}/{_RECEIPTS}"
+        try:
+            with self._storage.open(path) as file:
+                return msgspec.json.decode(file.read(), type=list[Receipt])
+        except FileNotFoundError:
+            return None
+        except msgspec.MsgspecError as error:
+            raise CheckpointError(
+                f"{self._storage.root}/{path} is damaged ({error}); put a copy back, or take another "
+                "checkpoint folder to begin anew"
+            ) from None
+
+    def begin(self, batch: int) -> None:
+        """Delete what older batches, and tries of this one that came to nothing, have left."""
+        for name in self._storage.names(FOLDER):
+            if not name.isdecimal() or int(name) <= batch:
+                self._storage.delete(f"{FOLDER}/{name}")
+
+    def write(self, batch: int, receipts: list[Receipt]) -> None:
+        """A batch is staged: from now on it will be delivered as it is."""
+        with self._storage.create(f"{self.folder(batch)}/{_RECEIPTS}") as file:
+            file.write(msgspec.json.encode(receipts))
+
+    def is_done(self, batch: int) -> bool:
+        """Whether all sinks have the batch."""
+        return _DONE in self._storage.names(self.folder(batch))
+
+    def finish(self, batch: int) -> None:
+        """All sinks have it."""
+        with self._storage.create(f"{self.folder(batch)}/{_DONE}"):
+            pass
+
+    def discard(self, batch: int) -> None:
+        """What was staged is lost: it is to be staged again."""
+        with contextlib.suppress(FileNotFoundError):
+            self._storage.delete(self.folder(batch))

@@ -1,0 +1,114 @@
+"""Staged rows: the file in which a task leaves the rows of a batch for the sinks.
+
+A file has chunks of rows, each for one sink, and at its end an index that says where they are. The rows of a
+sink are in the order of their places. A row is a record with its key, packed (``records.packed_by_task``).
+"""
+
+from __future__ import annotations
+
+import heapq
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import Any, BinaryIO, TypeAlias
+
+import msgspec
+
+from queenstream.errors import CheckpointError
+from queenstream.spark.records import unpacked
+from queenstream.spark.sinks.storage import Storage
+
+Place: TypeAlias = tuple[bool, int, int, int]
+"""Where a row is in its batch: not due, by time if it is due, then its number and the number in its work."""
+
+MOST_ROWS = 2_000  # in a chunk
+MOST_BYTES = 1 << 20
+
+_Row: TypeAlias = tuple[Place, bytes]
+_TAIL_BYTES = 8  # how long the index is
+
+
+class StagedFile(msgspec.Struct, frozen=True):
+    """A file of staged rows: which task wrote it, and how many rows it has for each sink."""
+
+    task: int
+    path: str
+    rows: dict[str, int]
+
+
+class StagedRowsWriter:
+    """Writes the rows of one task; the rows of each sink must come in the order of their places."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._at = 0
+        self._waiting: dict[str, list[_Row]] = {}
+        self._bytes: dict[str, int] = {}
+        self._index: dict[str, list[tuple[int, int]]] = {}
+        self.rows: dict[str, int] = {}
+
+    def add(self, sink: str, place: Place, data: bytes) -> None:
+        """One more row for a sink."""
+        waiting = self._waiting.setdefault(sink, [])
+        waiting.append((place, data))
+        self._bytes[sink] = self._bytes.get(sink, 0) + len(data)
+        if len(waiting) >= MOST_ROWS or self._bytes[sink] >= MOST_BYTES:
+            self._write(sink)
+
+    def _write(self, sink: str) -> None:
+        rows = self._waiting.pop(sink)
+        self._bytes[sink] = 0
+        data = pickle.dumps(rows, pickle.HIGHEST_PROTOCOL)
+        self._file.write(data)
+        self._index.setdefault(sink, []).append((self._at, len(data)))
+        self._at += len(data)
+        self.rows[sink] = self.rows.get(sink, 0) + len(rows)
+
+    def finish(self) -> None:
+        """Write what is left, and the index."""
+        for sink in [*self._waiting]:
+            self._write(sink)
+        index = msgspec.json.encode(self._index)
+        self._file.write(index + len(index).to_bytes(_TAIL_BYTES, "big"))
+
+
+def read_rows(storage: Storage, path: str, sink: str) -> Iterator[_Row]:
+    """The rows of a file for one sink, in order; one chunk is in memory at a time."""
+    try:
+        with storage.open(path) as file:
+            for offset, length in _index(file).get(sink, ()):
+                file.seek(offset)
+                yield from pickle.loads(file.read(length))  # noqa: S301 - written above, in a folder of our own
+    except (OSError, ValueError, EOFError, msgspec.DecodeError, pickle.UnpicklingError) as error:
+        raise CheckpointError(
+            f"{storage.root}/{path} is damaged or gone ({error}), and a batch that is to be delivered is in "
+            "it; put a copy back, or take another checkpoint folder to begin anew"
+        ) from error
+
+
+def _index(file: BinaryIO) -> dict[str, list[tuple[int, int]]]:
+    end = file.seek(0, 2)
+    file.seek(end - _TAIL_BYTES)
+    length = int.from_bytes(file.read(_TAIL_BYTES), "big")
+    file.seek(end - _TAIL_BYTES - length)
+    return msgspec.json.decode(file.read(length), type=dict[str, list[tuple[int, int]]])
+
+
+def chunks_of(storage: Storage, files: Sequence[StagedFile], sink: str) -> Iterator[list[Any]]:
+    """The records of a sink from several files, put in order, in chunks that fit into memory."""
+    parts = [read_rows(storage, each.path, sink) for each in files if each.rows.get(sink)]
+    rows: Iterable[_Row] = parts[0] if len(parts) == 1 else heapq.merge(*parts, key=itemgetter(0))
+    chunk: list[Any] = []
+    size = 0
+    for _, data in rows:
+        if chunk and (len(chunk) >= MOST_COMMITTED or size + len(data) > MOST_COMMITTED_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(unpacked(data)[0])
+        size += len(data)
+    if chunk:
+        yield chunk
+
+
+MOST_COMMITTED = 10_000  # rows that a sink gets at once
+MOST_COMMITTED_BYTES = 16 << 20
