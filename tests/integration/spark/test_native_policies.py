@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,19 +102,24 @@ def test_a_retry_of_an_expression_comes_to_what_follows_it(spark: SparkSession, 
     assert {letter["step"]: letter["attempts"] for letter in letters} == {"in": 1, "event_time": 3}
 
 
-def test_a_policy_that_looks_at_the_error(spark: SparkSession) -> None:
+def test_a_policy_that_looks_at_the_error(spark: SparkSession, tmp_path: Path) -> None:
     letters: list[Row] = []
-    seen: list[str] = []
+    seen = tmp_path / "seen"
+
+    def see(error: Exception, record: Any, step: str) -> None:  # called in the tasks, as with steps in Python
+        with seen.open("a") as file:
+            file.write(f"{step} {type(error).__name__}\n")
+
     policy = retry(
         on=RecordError,
         then=letters_to(letters),
         otherwise="skip",
-        callback=lambda error, record, step: seen.append(f"{step} {type(error).__name__}"),
+        callback=see,
     )
     pipeline = build(windows, policy, print)
     assert is_native(pipeline.plan(), spark)
     figures = pipeline.run().get_stats()
-    assert sorted(seen) == ["event_time ValueError", *["in RecordError"] * 3]
+    assert sorted(seen.read_text().splitlines()) == ["event_time ValueError", *["in RecordError"] * 3]
     assert {letter["step"] for letter in letters} == {"in"}
     assert (figures["errors"], figures["dead_letters"]) == (FAILED, 3)
     ends = build(windows, retry(0, on=RecordError, then="skip", otherwise="fail"), print)

@@ -87,7 +87,7 @@ class CommitPart:
     storage: Storage
 
     def __call__(self, part: Part) -> bytes:
-        """The result, as ``Committed`` in JSON. An error is a result, too: Spark would try it again in vain."""
+        """The result as JSON of ``Committed``. An error is a result, too: Spark would repeat it in vain."""
         done = Committed()
         try:
             writers.run(self.target, lambda opened: commit(opened, self.target, self.storage, part, done))

@@ -7,12 +7,11 @@ the sinks get the same rows, whatever the steps do.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
+import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, cast
+from typing import Protocol
 
-from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
@@ -108,6 +107,7 @@ class Delivery:
         self._events = events
         self._work = work
         self._prepared = PreparedBatches(storage)
+        self._run = secrets.token_hex(8)
         self._targets = {name: self._target(name, sink) for name, sink in sinks_of(plan).items()}
         self._opened = OpenWriters()  # of what is called on the driver
         self._queues: dict[str, QueueDatabase] = {}
@@ -243,12 +243,14 @@ class Delivery:
     def _target(self, name: str, sink: Sink) -> Target:
         write = next((each for each in self._plan.sinks if each.name == name), None)
         letters = None if write is None else write.policy.letters
-        return _made(
-            sink,
-            self._context(name),
-            self._generation,
-            None if write is None else stripped(write),
-            None if letters is None else self._target(letters_name(letters.sink), letters.sink),
+        if isinstance(sink, Postgres) and sink.url is None:  # which the environment of a task may not have
+            sink = dataclasses.replace(sink, url=url_of(sink.url, sink.title))
+        return Target(
+            key=f"{self._run}:{name}",
+            sink=sink,
+            context=self._context(name),
+            step=None if write is None else stripped(write),
+            letters=None if letters is None else self._target(letters_name(letters.sink), letters.sink),
         )
 
     async def _try(self, target: Target) -> None:
@@ -258,14 +260,6 @@ class Delivery:
         writer = writer_for(target.sink, target.context)
         await writer.open()
         await writer.close()
-
-
-def _made(sink: Sink, context: Context, generation: str, step: Any, letters: Target | None) -> Target:
-    """With the sink's address in it, which the environment of a task may not have."""
-    if isinstance(sink, Postgres) and sink.url is None:
-        sink = dataclasses.replace(sink, url=url_of(sink.url, sink.title))
-    said = cast(bytes, cloudpickle.dumps((sink, context, generation)))  # type: ignore[no-untyped-call]
-    return Target(hashlib.sha256(said).hexdigest(), sink, context, step, letters)
 
 
 @dataclasses.dataclass(frozen=True)
