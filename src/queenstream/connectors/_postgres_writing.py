@@ -30,7 +30,7 @@ from queenstream.schemas.coercing import Misfit
 from queenstream.schemas.types import Decimal
 
 DELIVERIES = "queen_deliveries"
-KEPT = 100  # epochs of a sink that are remembered; only the last one can come again
+KEPT = 1_000  # epochs of a sink that are remembered: of Spark, the parts of a batch that may come again
 _TRIM_EVERY = 50
 MOST_ROWS = 5_000  # in one statement
 MOST_BYTES = 4 << 20

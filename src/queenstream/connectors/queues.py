@@ -279,8 +279,7 @@ class QueueWriter:
     def __init__(self, sink: Queue, context: Context) -> None:
         self._sink = sink
         self._context = context
-        self._schema = schema_of(sink.schema)
-        self._partition_of = _partitioner(sink)
+        self._message_of = message_maker(sink)
         self._patience = Patience(context.node)
 
     async def open(self) -> None:
@@ -307,15 +306,9 @@ class QueueWriter:
         return sorted(refused, key=lambda refusal: refusal[0])
 
     def _item(self, name: str, index: int, row: Any) -> _Item:
-        id, payload = f"{name}:{index}", row
-        if self._sink.envelope:
-            if not isinstance(row, Mapping) or "data" not in row:
-                raise PayloadInvalid("the row has no 'data', and is to be a whole message; add it to the row")
-            id, payload = str(row.get("transaction_id") or id), row["data"]
-        value = payload if self._schema is None else self._schema.coerce(payload)
-        body = encode(value)
-        partition = self._partition_of(row if self._sink.envelope else value)
-        return _Item(index, PushItem(self._sink.name, msgspec.Raw(body), partition, id), len(body))
+        body, partition, id = self._message_of(row)
+        item = PushItem(self._sink.name, msgspec.Raw(body), partition, id or f"{name}:{index}")
+        return _Item(index, item, len(body))
 
     async def _push(self, items: Sequence[_Item]) -> list[Refusal]:
         """Until the broker has them. What it does not take is found by halving."""
@@ -336,6 +329,26 @@ class QueueWriter:
 
     async def close(self) -> None:
         await self._queen.close()
+
+
+def message_maker(sink: Queue) -> Callable[[Any], tuple[bytes, str, str | None]]:
+    """What makes of a row its payload as JSON, its partition, and the transaction id that it names, if any.
+
+    What cannot be a message raises ``PayloadInvalid``.
+    """
+    schema = schema_of(sink.schema)
+    partition_of = _partitioner(sink)
+
+    def message(row: Any) -> tuple[bytes, str, str | None]:
+        payload, id = row, None
+        if sink.envelope:
+            if not isinstance(row, Mapping) or "data" not in row:
+                raise PayloadInvalid("the row has no 'data', and is to be a whole message; add it to the row")
+            payload, id = row["data"], str(row.get("transaction_id") or "") or None
+        value = payload if schema is None else schema.coerce(payload)
+        return encode(value), partition_of(row if sink.envelope else value), id
+
+    return message
 
 
 def _partitioner(sink: Queue) -> Callable[[Any], str]:

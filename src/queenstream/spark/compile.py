@@ -13,6 +13,7 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from queenstream.pipeline.endpoints import Queue
 from queenstream.pipeline.letters import Doors
 from queenstream.pipeline.nodes import Node, Read, Replay
 from queenstream.pipeline.planning import Plan
@@ -20,11 +21,12 @@ from queenstream.pipeline.problems import PipelineError, Problem
 from queenstream.pipeline.running import RunOptions
 from queenstream.spark import flow
 from queenstream.spark.graph import Graph, clocks_of, counted, graph_of
-from queenstream.spark.sinks.delivery import SinkBatch, is_ordered
+from queenstream.spark.sinks.delivery import Outputs, SinkBatch, is_ordered
 from queenstream.spark.sinks.names import sinks_of
+from queenstream.spark.sinks.queues import PAYLOADS, QueueRows
 from queenstream.spark.sinks.stage import StageFlow, StageOptions
 from queenstream.spark.sources import Decoder
-from queenstream.spark.stages import Entry, ReplayEntry, Stage
+from queenstream.spark.stages import Entry, ReplayEntry, Stage, StageEntry
 
 
 def check(plan: Plan) -> None:
@@ -110,6 +112,10 @@ class Compiler:
         self._graph: Graph = graph_of(plan, told)
         self._is_ordered = any(is_ordered(each) for each in sinks_of(plan).values())
         self.counted = counted(self._graph)
+        self._alone: Entry | None = None  # of a query that needs no more than that
+        if len(plan.sources) == 1 and not self.has_state:
+            [read] = plan.sources
+            self._alone = entry_for(plan, self._graph, read, decoders[read.name])
 
     @property
     def has_state(self) -> bool:
@@ -121,15 +127,30 @@ class Compiler:
         self,
         rows: DataFrame,
         options: StageOptions,
-        batch: SinkBatch,  # noqa: ARG002 - all queries have this form
-    ) -> Iterator[list[tuple[DataFrame, StageFlow]]]:
-        """The rows of a batch, with what stages them."""
-        if self._is_ordered:
+        batch: SinkBatch,
+    ) -> Iterator[Outputs]:
+        """The rows of a batch, with what stages them: for one source, the steps and the stage are one."""
+        if self._alone is not None:
+            yield [(rows, StageEntry(self._alone, options, self._queues(batch)))]
+            return
+        if self._is_ordered and self.has_state:
             rows = rows.sortWithinPartitions(*map(f.expr, flow.PLACE))
         yield [(rows, StageFlow(options))]
 
+    def _queues(self, batch: SinkBatch) -> dict[str, QueueRows]:
+        """The queues that tasks write straight into their databases."""
+        found: dict[str, QueueRows] = {}
+        for write in self._plan.sinks:
+            stage = batch.queue_stage(write.name, lambda: PAYLOADS)
+            if isinstance(write.sink, Queue) and stage is not None:
+                found[write.name] = QueueRows(stage, write.sink, batch.number)
+        return found
+
     def compile(self, sources: Mapping[str, DataFrame]) -> DataFrame:
         """The whole plan; ``sources`` by the names of the steps that read them."""
+        if self._alone is not None:
+            [rows] = sources.values()
+            return rows
         entries = {read.name: self._entry(read, sources[read.name]) for read in self._plan.sources}
         groups = clock_groups(self._plan)
         timed = {read for group in groups for read in group}

@@ -157,6 +157,7 @@ class SparkRun(Summarized):
             storage_at(spark, self._home.root),
             self._events,
             self._meter.work,
+            lambda: self._supervisor.stopping,
         )
         try:
             self._deliverer.open()

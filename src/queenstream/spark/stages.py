@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -28,10 +29,13 @@ from queenstream.spark.keyed.joining import Joining
 from queenstream.spark.keyed.stateful import StatefulStep
 from queenstream.spark.keyed.windowed import windowed
 from queenstream.spark.packing import pack, unpack
-from queenstream.spark.records import Item
+from queenstream.spark.records import Item, packed_by_task
+from queenstream.spark.sinks.queues import QueueRows
+from queenstream.spark.sinks.stage import StageOptions, Staging, TaskStage
 from queenstream.spark.sources import Decoder
 from queenstream.spark.steps import Passage, Router
 
+_SHOWN = 20  # rows of a piece of work, for whoever looks at samples
 _TOGETHER = 30_000  # records that an entry brings together by key before it gives them on
 _STATE = StructType([StructField("text", StringType())])
 _Out = Row(*flow.NAMES)
@@ -50,18 +54,22 @@ class Entry:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         troubles = Troubles(self._pipeline)
+        try:
+            for passage in self.passages(batches, troubles):
+                yield self._rows(passage, troubles)
+        except StepFailed as ended:
+            yield flow.with_clock([flow.failure(str(ended))], None)
+
+    def passages(self, batches: Iterator[pa.RecordBatch], troubles: Troubles) -> Iterator[Passage]:
+        """What comes of the rows, piece by piece; what went wrong is told beside it."""
         router = Router(self._graph, troubles)
         passage = Passage()
         for batch in batches:
-            try:
-                self._through(batch, router, troubles, passage)
-            except StepFailed as ended:
-                yield flow.with_clock([flow.failure(str(ended))], None)
-                return
+            self._through(batch, router, troubles, passage)
             if len(passage.routed) >= _TOGETHER:
-                yield self._rows(passage, troubles)
+                yield passage
                 passage = Passage()
-        yield self._rows(passage, troubles)
+        yield passage
 
     def _rows(self, passage: Passage, troubles: Troubles) -> pa.RecordBatch:
         return flow.with_clock(list(flow.values_of(passage, troubles, self._graph)), passage.highest)
@@ -76,6 +84,35 @@ class Entry:
         router.after(self._read, decoded.items, passage)
         if decoded.ended:
             passage.highest = FOREVER
+
+
+class StageEntry(Staging):
+    """An entry and the stage of a batch in one, for a query of one source that keeps no state."""
+
+    def __init__(
+        self, entry: Entry, options: StageOptions, queues: Mapping[str, QueueRows] | None = None
+    ) -> None:
+        super().__init__(options)
+        self._entry = entry
+        self._queues = dict(queues or {})
+
+    def _put(self, batches: Iterator[pa.RecordBatch], stage: TaskStage) -> None:
+        with contextlib.ExitStack() as opened:
+            queues = {sink: opened.enter_context(rows.open()) for sink, rows in self._queues.items()}
+            for passage in self._entry.passages(batches, stage.troubles):
+                for sub, (sink, _, _, item) in enumerate(passage.routed):
+                    if sink in queues and queues[sink].add(item.record):
+                        continue
+                    place = (not item.due, (item.time or 0) if item.due else 0, item.seq, sub)
+                    stage.add(sink, place, packed_by_task(item.record, item.key))
+                if stage.keeps_samples:
+                    for sink, _, _, item in passage.routed[-_SHOWN:]:
+                        stage.sample(sink, item.record)
+                stage.add_troubles()
+            for sink, rows in queues.items():
+                staged = rows.finish()
+                if staged.messages:
+                    stage.receipt.queues[sink] = staged
 
 
 class ReplayEntry(Entry):

@@ -75,6 +75,7 @@ class Layout:
     fixed_partition: str
     transaction_id: bool
     trace_id: bool
+    encoded: bool = False  # ``data`` is JSON of our own making
 
 
 def layout(schema: spark.StructType, options: SinkOptions) -> Layout:
@@ -159,6 +160,8 @@ def _partitions(batch: pa.RecordBatch, layout: Layout) -> pa.Array:
 
 def _payloads(batch: pa.RecordBatch, layout: Layout) -> pa.Array:
     """The JSON of each row, as a binary array."""
+    if layout.encoded:
+        return batch.column("data")
     if isinstance(layout.data, spark.StringType):
         texts = batch.column("data").cast(pa.binary())
         for text in texts.to_pylist():

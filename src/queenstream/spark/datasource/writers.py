@@ -7,10 +7,11 @@ again, because it does not know that it was stored, changes nothing.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -58,15 +59,17 @@ class Writing:
 
     def stage(self, batches: Iterator[pa.RecordBatch], sink: str, batch_id: int) -> Staged:
         """In a task: put rows into ``queen.staged``."""
-        attempt, number, messages = uuid.uuid4().hex, 0, 0
-        with connected(self._url, patient=True) as database:
+        with self.stager(sink, batch_id) as stager:
             for batch in batches:
-                for chunk in encoding.chunks(batch, self._layout):
-                    database.copy("staged", chunk.row(sink, batch_id, attempt, number))
-                    number += 1
-                    messages += len(chunk)
-        context = TaskContext.get()
-        return Staged(sink, context.partitionId() if context is not None else 0, attempt, messages)
+                stager.add(batch)
+            return stager.finish()
+
+    @contextlib.contextmanager
+    def stager(self, sink: str, batch_id: int, *, encoded: bool = False) -> Iterator[Stager]:
+        """The same piece by piece. ``encoded``: the column ``data`` is JSON that was made here."""
+        layout = replace(self._layout, encoded=encoded)
+        with connected(self._url, patient=True) as database:
+            yield Stager(database, layout, sink, batch_id)
 
     def _store(self, messages: Sequence[WriterCommitMessage | None], batch_id: int, *, once: bool) -> None:
         staged = [each for each in messages if isinstance(each, Staged)]
@@ -77,6 +80,32 @@ class Writing:
         with connected(self._url) as database:
             for sink in sinks:
                 database.rows("delete from queen.staged where sink = $1 and batch_id = $2", sink, batch_id)
+
+
+class Stager:
+    """Puts the rows of one task into ``queen.staged``."""
+
+    def __init__(self, database: Database, layout: encoding.Layout, sink: str, batch_id: int) -> None:
+        self._database = database
+        self._layout = layout
+        self._sink = sink
+        self._batch_id = batch_id
+        self._attempt = uuid.uuid4().hex
+        self._chunks = self._messages = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Some more rows."""
+        for chunk in encoding.chunks(batch, self._layout):
+            row = chunk.row(self._sink, self._batch_id, self._attempt, self._chunks)
+            self._database.copy("staged", row)
+            self._chunks += 1
+            self._messages += len(chunk)
+
+    def finish(self) -> Staged:
+        """What the driver has to know of them."""
+        context = TaskContext.get()
+        task = context.partitionId() if context is not None else 0
+        return Staged(self._sink, task, self._attempt, self._messages)
 
 
 class QueenWriter(Writing, DataSourceArrowWriter):

@@ -31,7 +31,7 @@ from queenstream.spark.native.failures import MISFIT, FailureReader, Failures, c
 from queenstream.spark.native.frames import Clock, Frame
 from queenstream.spark.native.needed import needed
 from queenstream.spark.native.replays import Replays
-from queenstream.spark.native.stage import SinkQueue, StageColumns
+from queenstream.spark.native.stage import SinkParquet, SinkQueue, StageColumns
 from queenstream.spark.native.steps import Load, check_readable, read, through
 from queenstream.spark.sinks.delivery import SinkBatch, is_ordered
 from queenstream.spark.sinks.stage import StageOptions
@@ -184,12 +184,14 @@ class Native:
         schema = self._schemas[write.name]
         queue = self._queue(write, rows, batch)
         if queue is None:
-            if is_ordered(write.sink):
+            if is_ordered(write.sink) and self._with_state is not None:
                 rows = rows.sortWithinPartitions(f.col(TIME).asc_nulls_last(), SEQ)
         elif self._with_state is not None and queue.partition_by is not None:
             key = f.col(RECORD).getField(queue.partition_by)
             rows = rows.repartition(key).sortWithinPartitions(f.col(TIME).asc_nulls_last(), SEQ)
-        return rows, StageColumns(options, write.name, schema, failures, queue)
+        folder = batch.parquet_stage(write.name, schema)
+        parquet = None if folder is None else SinkParquet(folder, batch.number)
+        return rows, StageColumns(options, write.name, schema, failures, queue, parquet)
 
     def _queue(self, write: nodes.Write, rows: DataFrame, batch: SinkBatch) -> SinkQueue | None:
         """How tasks write a sink straight into its database; None: it is none that they could."""

@@ -13,6 +13,7 @@ from queenstream.pipeline.failing import give_up
 from queenstream.pipeline.failing import told as told_of
 from queenstream.pipeline.policies import DeadLetters
 from queenstream.pipeline.records import short
+from queenstream.pipeline.samples import MOST_ROWS as MOST_SAMPLES
 from queenstream.schemas import Schema, types
 from queenstream.schemas.types import Type
 from queenstream.spark.aggregating import SEQ, TIME
@@ -20,6 +21,7 @@ from queenstream.spark.expressions import RECORD, Wide
 from queenstream.spark.kinds import SIMPLE
 from queenstream.spark.native.failures import FAILURE, FailureReader
 from queenstream.spark.records import packed_by_task
+from queenstream.spark.sinks.files import ParquetStage
 from queenstream.spark.sinks.queues import QueueStage
 from queenstream.spark.sinks.stage import StageOptions, Staging, TaskStage
 from queenstream.windows import from_us
@@ -34,6 +36,14 @@ class SinkQueue:
     partition_by: str | None
 
 
+@dataclass(frozen=True)
+class SinkParquet:
+    """A folder into which tasks write columns, and the batch that they work on."""
+
+    stage: ParquetStage
+    batch: int
+
+
 class StageColumns(Staging):
     """Stages the rows of one sink. ``failures``: what reads the rows that steps failed on."""
 
@@ -44,22 +54,29 @@ class StageColumns(Staging):
         schema: Schema,
         failures: FailureReader | None = None,
         queue: SinkQueue | None = None,
+        parquet: SinkParquet | None = None,
     ) -> None:
         super().__init__(options)
         self._sink = sink
         self._schema = schema
         self._failures = failures
         self._queue = queue
+        self._parquet = parquet
 
     def _put(self, batches: Iterator[pa.RecordBatch], stage: TaskStage) -> None:
         rows = (self._without_failures(batch, stage) for batch in batches)
-        if self._queue is None:
+        if self._queue is not None:
+            staged = self._queue.stage.stage(self._for_queue(rows, self._queue, stage), self._queue.batch)
+            if staged.messages:
+                stage.receipt.queues[self._sink] = staged
+        elif self._parquet is not None:
+            columns = (self._columns(batch, stage) for batch in rows)
+            file = self._parquet.stage.stage(columns, self._parquet.batch, stage.task)
+            if file is not None:
+                stage.receipt.parquet[self._sink] = file
+        else:
             for batch in rows:
                 self._add(batch, stage)
-            return
-        staged = self._queue.stage.stage(self._for_queue(rows, self._queue, stage), self._queue.batch)
-        if staged.messages:
-            stage.receipt.queues[self._sink] = staged
 
     def _for_queue(
         self, batches: Iterator[pa.RecordBatch], queue: SinkQueue, stage: TaskStage
@@ -72,9 +89,16 @@ class StageColumns(Staging):
                 if partitions.null_count:
                     self._add(rows.filter(partitions.is_null()), stage)
                     rows = rows.filter(partitions.is_valid())
-            record = rows.column(RECORD)
-            names = [each.name for each in self._schema.fields]
-            yield pa.RecordBatch.from_arrays(record.flatten(), names)
+            yield self._columns(rows, stage)
+
+    def _columns(self, batch: pa.RecordBatch, stage: TaskStage) -> pa.RecordBatch:
+        """The fields of the records as columns."""
+        names = [each.name for each in self._schema.fields]
+        columns = pa.RecordBatch.from_arrays(batch.column(RECORD).flatten(), names)
+        if stage.keeps_samples:
+            for record in columns.slice(max(0, columns.num_rows - MOST_SAMPLES)).to_pylist():
+                stage.sample(self._sink, record)
+        return columns
 
     def _add(self, batch: pa.RecordBatch, stage: TaskStage) -> None:
         records = values_of(batch.column(RECORD), types.Struct(self._schema.fields))

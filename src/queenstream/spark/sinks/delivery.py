@@ -10,6 +10,7 @@ import dataclasses
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Protocol
 
 from pyspark.sql import DataFrame
@@ -25,6 +26,7 @@ from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
 from queenstream.pipeline.samples import Samples
 from queenstream.pipeline.work import Work
+from queenstream.schemas import Schema
 from queenstream.spark.graph import stripped
 from queenstream.spark.metrics import STEPS
 from queenstream.spark.sinks.commit import (
@@ -37,6 +39,7 @@ from queenstream.spark.sinks.commit import (
     committed_of,
     parts_of,
 )
+from queenstream.spark.sinks.files import ParquetStage, parquet_stage
 from queenstream.spark.sinks.names import letters_name, letters_of, sinks_of
 from queenstream.spark.sinks.prepared import PreparedBatches
 from queenstream.spark.sinks.queues import QueueDatabase, QueueStage, StagingLost, database_of
@@ -82,6 +85,10 @@ class SinkBatch(Protocol):
         """How tasks write a sink straight into a queue's database; None: they cannot."""
         ...
 
+    def parquet_stage(self, name: str, schema: Schema) -> ParquetStage | None:
+        """How tasks write the columns of a sink into a folder of Parquet files; None: they do not."""
+        ...
+
 
 @dataclasses.dataclass
 class Delivered:
@@ -98,7 +105,14 @@ class Delivery:
     """Delivers the batches of a run. ``generation`` tells them from those of other runs."""
 
     def __init__(
-        self, plan: Plan, told: RunOptions, generation: str, storage: Storage, events: Events, work: Work
+        self,
+        plan: Plan,
+        told: RunOptions,
+        generation: str,
+        storage: Storage,
+        events: Events,
+        work: Work,
+        stopping: Callable[[], bool],
     ) -> None:
         self._plan = plan
         self._told = told
@@ -106,6 +120,7 @@ class Delivery:
         self._storage = storage
         self._events = events
         self._work = work
+        self._stopping = stopping
         self._prepared = PreparedBatches(storage)
         self._run = secrets.token_hex(8)
         self._targets = {name: self._target(name, sink) for name, sink in sinks_of(plan).items()}
@@ -151,6 +166,9 @@ class Delivery:
 
     def _stage(self, query: Query, rows: DataFrame, batch: int) -> list[Receipt]:
         self._prepared.begin(batch)
+        for write in self._plan.sinks:
+            if isinstance(write.sink, Files):
+                self._folder(write.name).clean()
         options = StageOptions(
             pipeline=self._plan.name,
             storage=self._storage,
@@ -161,7 +179,9 @@ class Delivery:
         receipts: list[Receipt] = []
         with (
             self._work.at(STEPS),
-            query.outputs(rows, options, _SinkBatch(batch, self._queue_stage)) as outputs,
+            query.outputs(
+                rows, options, _SinkBatch(batch, self._queue_stage, self._parquet_stage)
+            ) as outputs,
         ):
             for output, stage in outputs:
                 receipts += receipts_of(output.mapInArrow(stage, RECEIPT).collect())
@@ -170,7 +190,7 @@ class Delivery:
                 raise StepFailed(receipt.failed)
             for sink, shown in receipt.samples.items():
                 self.samples.keep(sink, shown)
-        if any(receipt.file is not None or receipt.queues for receipt in receipts):
+        if any(receipt.is_staged for receipt in receipts):
             self._prepared.write(
                 batch, receipts
             )  # else nothing will be in a sink that could differ next time
@@ -198,16 +218,19 @@ class Delivery:
         files = [receipt.file for receipt in receipts if receipt.file is not None]
         epoch = f"{self._generation}-{batch:010}"
         for name, target in self._targets.items():
-            messages = [each for receipt in receipts if (each := receipt.queues.get(name)) is not None]
+            messages = [receipt.queues[name] for receipt in receipts if name in receipt.queues]
             parts = list(parts_of(files, name, epoch, in_order=is_ordered(target.sink)))
-            if not parts and not messages:
+            parquet = [receipt.parquet[name] for receipt in receipts if name in receipt.parquet]
+            if not parts and not messages and not parquet:
                 continue
             with self._work.at(name):
                 if messages:
-                    self.written[name] += self._queues[name].commit(messages, batch)
+                    self.written[name] += self._queues[name].commit(messages, batch, self._stopping)
+                if parquet:
+                    self.written[name] += self._folder(name).commit(parquet, epoch)
                 if parts:
                     self._count(name, self._written(rows, target, parts))
-        if files or any(receipt.queues for receipt in receipts):
+        if any(receipt.is_staged for receipt in receipts):
             self._prepared.finish(batch)
 
     def _written(self, rows: DataFrame, target: Target, parts: Sequence[Part]) -> Committed:
@@ -219,6 +242,11 @@ class Delivery:
         context = rows.sparkSession.sparkContext
         write = CommitPart(target, self._storage)
         return committed_of(context.parallelize(parts, len(parts)).map(write).collect())
+
+    def _folder(self, name: str) -> ParquetStage:
+        sink = self._targets[name].sink
+        assert isinstance(sink, Files), "it has a folder"
+        return ParquetStage(str(Path(sink.path).absolute()), name, self._generation)
 
     def _count(self, name: str, done: Committed) -> None:
         for sink, rows in done.written.items():
@@ -236,6 +264,10 @@ class Delivery:
             database = self._queues.get(name)
             self._queue_stages[name] = None if database is None else database.stage(columns())
         return self._queue_stages[name]
+
+    def _parquet_stage(self, name: str, schema: Schema) -> ParquetStage | None:
+        sink = self._targets[name].sink
+        return parquet_stage(sink, name, self._generation, schema) if isinstance(sink, Files) else None
 
     def _context(self, name: str) -> Context:
         return Context(self._plan.name, name, self._told.url, token=self._told.token)
@@ -266,6 +298,7 @@ class Delivery:
 class _SinkBatch:
     number: int
     queue_stage: Callable[[str, Callable[[], StructType]], QueueStage | None]
+    parquet_stage: Callable[[str, Schema], ParquetStage | None]
 
 
 def _on_driver(sink: Sink) -> bool:
@@ -282,4 +315,5 @@ def is_ordered(sink: Sink) -> bool:
 def _staged(receipt: Receipt, name: str) -> int:
     in_file = 0 if receipt.file is None else receipt.file.rows.get(name, 0)
     in_queue = receipt.queues[name].messages if name in receipt.queues else 0
-    return in_file + in_queue
+    in_parquet = receipt.parquet[name].rows if name in receipt.parquet else 0
+    return in_file + in_queue + in_parquet

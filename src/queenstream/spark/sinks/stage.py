@@ -34,6 +34,14 @@ class StagedMessages(msgspec.Struct, frozen=True):
     messages: int
 
 
+class StagedParquet(msgspec.Struct, frozen=True):
+    """A Parquet file that a task has written for a sink."""
+
+    task: int
+    name: str
+    rows: int
+
+
 class Receipt(msgspec.Struct):
     """What a task tells the driver of its part of a batch.
 
@@ -45,11 +53,17 @@ class Receipt(msgspec.Struct):
     task: int = 0
     file: StagedFile | None = None
     queues: dict[str, StagedMessages] = {}
+    parquet: dict[str, StagedParquet] = {}
     counts: Counts = {}
     examples: dict[str, str] = {}
     failures: dict[str, int] = {}
     failed: str | None = None
     samples: dict[str, list[str]] = {}
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether there is anything for a sink."""
+        return self.file is not None or bool(self.queues) or bool(self.parquet)
 
 
 @dataclass(frozen=True)
@@ -83,9 +97,26 @@ class TaskStage:
             self._writer = self._begin()
         self._writer.add(sink, place, data)
         if self._options.samples:
-            kept = self._samples.setdefault(sink, [])
-            kept.append(data)
-            del kept[:-MOST_SAMPLES]
+            self._keep(sink, data)
+
+    @property
+    def keeps_samples(self) -> bool:
+        """Whether somebody looks at rows of the sinks."""
+        return self._options.samples
+
+    def sample(self, sink: str, record: Any) -> None:
+        """A row that goes to a sink by another way."""
+        self._keep(sink, packed_by_task(record, None))
+
+    def _keep(self, sink: str, data: bytes) -> None:
+        kept = self._samples.setdefault(sink, [])
+        kept.append(data)
+        del kept[:-MOST_SAMPLES]
+
+    @property
+    def task(self) -> int:
+        """The number of the task."""
+        return self.receipt.task
 
     def letter(self, step: str, data: bytes) -> None:
         """A dead letter of a step, packed. Letters are in the order in which they come."""

@@ -1,7 +1,8 @@
 """Staged rows: the file in which a task leaves the rows of a batch for the sinks.
 
-A file has chunks of rows, each for one sink, and at its end an index that says where they are. The rows of a
-sink are in the order of their places. A row is a record with its key, packed (``records.packed_by_task``).
+A file has chunks of rows, each for one sink, and at its end an index that says where they are. The chunks of
+a sink make up runs, in each of which rows are in the order of their places: a task sorts as many rows as it
+holds, and who reads the file merges the runs. A row is a record with its key (``records.packed_by_task``).
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from queenstream.spark.sinks.storage import Storage
 Place: TypeAlias = tuple[bool, int, int, int]
 """Where a row is in its batch: not due, by time if it is due, then its number and the number in its work."""
 
-MOST_ROWS = 2_000  # in a chunk
-MOST_BYTES = 1 << 20
+SORTED_ROWS, SORTED_BYTES = 20_000, 16 << 20  # that a task holds for a sink
+_CHUNK_ROWS = 1_000
 
 _Row: TypeAlias = tuple[Place, bytes]
+_Run: TypeAlias = list[tuple[int, int]]  # where its chunks are, and how long
 _TAIL_BYTES = 8  # how long the index is
 
 
@@ -37,14 +39,15 @@ class StagedFile(msgspec.Struct, frozen=True):
 
 
 class StagedRowsWriter:
-    """Writes the rows of one task; the rows of each sink must come in the order of their places."""
+    """Writes the rows of one task, which come in any order."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._at = 0
         self._waiting: dict[str, list[_Row]] = {}
         self._bytes: dict[str, int] = {}
-        self._index: dict[str, list[tuple[int, int]]] = {}
+        self._index: dict[str, list[_Run]] = {}
+        self._last: dict[str, Place] = {}
         self.rows: dict[str, int] = {}
 
     def add(self, sink: str, place: Place, data: bytes) -> None:
@@ -52,16 +55,22 @@ class StagedRowsWriter:
         waiting = self._waiting.setdefault(sink, [])
         waiting.append((place, data))
         self._bytes[sink] = self._bytes.get(sink, 0) + len(data)
-        if len(waiting) >= MOST_ROWS or self._bytes[sink] >= MOST_BYTES:
+        if len(waiting) >= SORTED_ROWS or self._bytes[sink] >= SORTED_BYTES:
             self._write(sink)
 
     def _write(self, sink: str) -> None:
         rows = self._waiting.pop(sink)
+        rows.sort(key=itemgetter(0))
+        runs = self._index.setdefault(sink, [])
+        if not runs or rows[0][0] < self._last[sink]:
+            runs.append([])
+        for first in range(0, len(rows), _CHUNK_ROWS):
+            data = pickle.dumps(rows[first : first + _CHUNK_ROWS], pickle.HIGHEST_PROTOCOL)
+            self._file.write(data)
+            runs[-1].append((self._at, len(data)))
+            self._at += len(data)
+        self._last[sink] = rows[-1][0]
         self._bytes[sink] = 0
-        data = pickle.dumps(rows, pickle.HIGHEST_PROTOCOL)
-        self._file.write(data)
-        self._index.setdefault(sink, []).append((self._at, len(data)))
-        self._at += len(data)
         self.rows[sink] = self.rows.get(sink, 0) + len(rows)
 
     def finish(self) -> None:
@@ -73,12 +82,11 @@ class StagedRowsWriter:
 
 
 def read_rows(storage: Storage, path: str, sink: str) -> Iterator[_Row]:
-    """The rows of a file for one sink, in order; one chunk is in memory at a time."""
+    """The rows of a file for one sink, in order; one chunk of each run is in memory at a time."""
     try:
         with storage.open(path) as file:
-            for offset, length in _index(file).get(sink, ()):
-                file.seek(offset)
-                yield from pickle.loads(file.read(length))  # noqa: S301 - written above, in a folder of our own
+            runs = _index(file).get(sink, [])
+            yield from heapq.merge(*(_read_run(file, run) for run in runs), key=itemgetter(0))
     except (OSError, ValueError, EOFError, msgspec.DecodeError, pickle.UnpicklingError) as error:
         raise CheckpointError(
             f"{storage.root}/{path} is damaged or gone ({error}), and a batch that is to be delivered is in "
@@ -86,12 +94,18 @@ def read_rows(storage: Storage, path: str, sink: str) -> Iterator[_Row]:
         ) from error
 
 
-def _index(file: BinaryIO) -> dict[str, list[tuple[int, int]]]:
+def _read_run(file: BinaryIO, run: _Run) -> Iterator[_Row]:
+    for offset, length in run:
+        file.seek(offset)
+        yield from pickle.loads(file.read(length))  # noqa: S301 - written above, in a folder of our own
+
+
+def _index(file: BinaryIO) -> dict[str, list[_Run]]:
     end = file.seek(0, 2)
     file.seek(end - _TAIL_BYTES)
     length = int.from_bytes(file.read(_TAIL_BYTES), "big")
     file.seek(end - _TAIL_BYTES - length)
-    return msgspec.json.decode(file.read(length), type=dict[str, list[tuple[int, int]]])
+    return msgspec.json.decode(file.read(length), type=dict[str, list[_Run]])
 
 
 def chunks_of(storage: Storage, files: Sequence[StagedFile], sink: str) -> Iterator[list[Any]]:
