@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from queenstream.spark.native.frames import Clock
 
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://")
-_LAYOUTS = {True: 2, False: 1}
-"""How state is kept by plans without Python, and by the others: more by one whenever that changes."""
+_LAYOUTS = {True: 3, False: 2}
+"""What is kept of plans without Python, and of the others: more by one whenever that changes."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,12 @@ def home_for(
     kind of state; ``clock``: what the watermark is of, then.
     """
     if checkpoint is None:
+        master = str(spark.sparkContext.master)
+        if not master.startswith("local"):
+            raise ConfigError(
+                f"a run on {master} keeps its rows where the driver and all executors find them, from batch to "
+                "batch; write checkpoint='s3a://bucket/folder', or a folder that they share"
+            )
         folder = Path(tempfile.mkdtemp(prefix="queenstream-"))
         return Home(str(folder), folder, secrets.token_hex(8), temporary=True)
     if checkpoint.startswith(("postgres://", "postgresql://")):

@@ -1,0 +1,71 @@
+"""A pipeline with many sinks that kills its own driver once: python -m tests.faults.delivery_job SETTINGS
+
+Each record gets a random number on its way. So sinks that agree on it got the rows of one and the same try.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from queenstream.pipeline.builder import Pipeline
+from queenstream.pipeline.endpoints import Files, Function, Postgres, Queue, Sink
+from queenstream.pipeline.policies import DeadLetters
+
+Record = dict[str, Any]
+
+
+def sinks(settings: dict[str, Any]) -> list[Sink]:
+    """One of each kind."""
+    folder = Path(settings["folder"])
+    return [
+        Queue("copies", partition_by="user"),
+        Files(folder / "lines", format="ndjson"),
+        Files(folder / "columns", format="parquet"),
+        Postgres("appended", url=settings["database"], create_table=True, schema="n bigint, drawn string"),
+        Postgres(
+            "kept", url=settings["database"], create_table=True, schema="n bigint, drawn string", key="n"
+        ),
+    ]
+
+
+def main(settings: dict[str, Any]) -> None:
+    """Run until caught up, or until the kill."""
+    killed, moment, driver = Path(settings["folder"], "killed"), settings["moment"], os.getpid()
+
+    def kill() -> None:
+        if not killed.exists():
+            killed.touch()
+            os.kill(driver, signal.SIGKILL)
+            time.sleep(30)
+
+    def draw(record: Record) -> Record:
+        if record["n"] % 10 == 3:
+            raise ValueError(f"{record['n']} ends with 3")
+        if moment == "stage" and record["n"] == settings["last"]:
+            kill()
+        return {"n": record["n"], "user": record["user"], "drawn": uuid.uuid4().hex}
+
+    def called(row: Record) -> None:
+        if moment != "stage":
+            kill()
+
+    caller: list[Sink] = [Function(called, name="caller")]
+    others = sinks(settings)
+    ends = [*caller, *others] if moment == "prepared" else [*others, *caller]
+    rows = Pipeline("delivery").source(Queue("events"), name="events")
+    if settings["state"]:
+        rows = rows.deduplicate("n", within="1h")
+    rows.transform("draw", draw, on_error=DeadLetters("dead")).to(*ends).run(
+        checkpoint=settings["checkpoint"], url=settings["broker"], until="caught_up", master="local[2]"
+    )
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

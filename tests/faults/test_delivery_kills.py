@@ -1,0 +1,94 @@
+"""The driver is killed while a batch is staged, when it is prepared, and when some sinks have it.
+
+Every sink then has every record once, and all have the same rows, though a step gives something else each
+time: what was prepared is what is delivered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pyarrow.parquet as pq
+import pytest
+
+from queenstream.client._sync.client import Queen
+from queenstream.testing.brokers import TemporaryBroker
+from tests.processes import clean_environment
+
+ROOT = Path(__file__).parents[2]
+RECORDS = 400
+SECONDS = 120.0
+pytestmark = pytest.mark.timeout(400)
+
+
+def run(settings: dict[str, Any], log: Path) -> int:
+    """One life of the driver, which ends with all that it has started."""
+    command = [sys.executable, "-m", "tests.faults.delivery_job", json.dumps(settings)]
+    environment = clean_environment(PYTHONPATH=str(ROOT))
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=out, stderr=out, start_new_session=True
+        )
+        try:
+            return process.wait(SECONDS)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def messages(queen: Queen, queue: str) -> list[Any]:
+    """The payloads of all messages."""
+    found: list[Any] = []
+    while page := queen.admin.queue_messages(queue, limit=200, offset=len(found)):
+        found += [message.data for message in page]
+    return found
+
+
+@pytest.mark.parametrize("state", [False, True])
+@pytest.mark.parametrize("moment", ["stage", "prepared", "committed"])
+async def test_all_sinks_have_the_rows_of_one_try(
+    broker: TemporaryBroker, empty_database_url: str, tmp_path: Path, moment: str, state: bool
+) -> None:
+    events: list[dict[str, Any]] = [{"n": n, "user": "abc"[n % 3]} for n in range(RECORDS)]
+    with broker.client() as queen:
+        queen.queue("events").push(events)
+    settings = {
+        "folder": str(tmp_path),
+        "checkpoint": str(tmp_path / "state"),
+        "database": empty_database_url,
+        "broker": broker.address,
+        "moment": moment,
+        "state": state,
+        "last": RECORDS - 1,
+    }
+    log = tmp_path / "log"
+    assert run(settings, log) == -signal.SIGKILL, log.read_text()[-2_000:]
+    assert run(settings, log) == 0, log.read_text()[-4_000:]
+
+    with broker.client() as queen:
+        copies, dead = messages(queen, "copies"), messages(queen, "dead")
+    wanted = {event["n"] for event in events if event["n"] % 10 != 3}
+    drawn = {row["n"]: row["drawn"] for row in copies}
+    assert sorted(row["n"] for row in copies) == sorted(wanted)
+    assert sorted(letter["record"]["n"] for letter in dead) == sorted({e["n"] for e in events} - wanted)
+    lines = [
+        json.loads(line)
+        for path in (tmp_path / "lines").glob("part-*")
+        for line in path.read_text().splitlines()
+    ]
+    columns = [
+        row for path in (tmp_path / "columns").glob("part-*") for row in pq.read_table(path).to_pylist()
+    ]
+    connection = await asyncpg.connect(empty_database_url)
+    appended, kept = [await connection.fetch(f"select n, drawn from {name}") for name in ("appended", "kept")]
+    await connection.close()
+    for name, rows in {"lines": lines, "columns": columns, "appended": appended, "kept": kept}.items():
+        assert sorted((row["n"], row["drawn"]) for row in rows) == sorted(drawn.items()), name

@@ -1,0 +1,108 @@
+"""Staged rows, and what is stored of a prepared batch: whole, or an error that names the file."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from queenstream.errors import CheckpointError
+from queenstream.spark.records import packed_by_task
+from queenstream.spark.sinks import staged
+from queenstream.spark.sinks.prepared import PreparedBatches
+from queenstream.spark.sinks.stage import Receipt
+from queenstream.spark.sinks.staged import StagedFile, StagedRowsWriter, chunks_of
+from queenstream.spark.sinks.storage import Storage
+
+
+def write(storage: Storage, task: int, numbers: list[int], sink: str = "out") -> StagedFile:
+    """A task's file with a row for each number, whose place is the number."""
+    path = f"batch/{task}.rows"
+    with storage.create(path) as file:
+        writer = StagedRowsWriter(file)
+        for number in numbers:
+            writer.add(sink, (True, 0, number, 0), packed_by_task({"n": number}, None))
+        writer.finish()
+    return StagedFile(task, path, writer.rows)
+
+
+def numbers_of(storage: Storage, files: list[StagedFile]) -> list[int]:
+    return [row["n"] for chunk in chunks_of(storage, files, "out") for row in chunk]
+
+
+def test_rows_of_several_tasks_come_in_the_order_of_their_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staged, "SORTED_ROWS", 7)  # so that one file has many runs
+    monkeypatch.setattr(staged, "_CHUNK_ROWS", 3)
+    monkeypatch.setattr(staged, "MOST_COMMITTED", 50)
+    storage = Storage(str(tmp_path))
+    numbers = list(range(200))
+    random.Random(7).shuffle(numbers)
+    files = [write(storage, 0, numbers[:120]), write(storage, 1, numbers[120:]), write(storage, 2, [])]
+    assert [file.rows for file in files] == [{"out": 120}, {"out": 80}, {}]
+    assert [len(chunk) for chunk in chunks_of(storage, files, "out")] == [50, 50, 50, 50]
+    assert numbers_of(storage, files) == list(range(200))
+
+
+def test_rows_of_one_sink_are_not_those_of_another(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    path = "batch/0.rows"
+    with storage.create(path) as file:
+        writer = StagedRowsWriter(file)
+        for number in range(10):
+            sink = ("out", "other")[number % 2]
+            writer.add(sink, (True, 0, number, 0), packed_by_task({"n": number}, None))
+        writer.finish()
+    assert numbers_of(storage, [StagedFile(0, path, writer.rows)]) == [0, 2, 4, 6, 8]
+
+
+@pytest.mark.parametrize("harm", ["gone", "cut", "overwritten"])
+def test_a_damaged_file_is_named(tmp_path: Path, harm: str) -> None:
+    storage = Storage(str(tmp_path))
+    file = write(storage, 0, list(range(100)))
+    path = tmp_path / file.path
+    if harm == "gone":
+        path.unlink()
+    elif harm == "cut":
+        path.write_bytes(path.read_bytes()[:-20])
+    else:
+        path.write_bytes(b"x" * path.stat().st_size)
+    with pytest.raises(CheckpointError, match=r"batch/0\.rows is damaged or gone"):
+        numbers_of(storage, [file])
+
+
+def test_a_file_that_was_not_finished_is_not_there(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+
+    def fail() -> None:
+        with storage.create("a/b") as file:
+            file.write(b"half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert storage.names("a") == []
+
+
+def test_a_batch_is_prepared_until_the_next_one_begins(tmp_path: Path) -> None:
+    batches = PreparedBatches(Storage(str(tmp_path)))
+    batches.begin(7)
+    assert batches.find(7) is None
+    batches.write(7, [Receipt(task=3, counts={"in": {"taken": 5}})])
+    [receipt] = batches.find(7) or []
+    assert (receipt.task, receipt.counts, batches.is_done(7)) == (3, {"in": {"taken": 5}}, False)
+    batches.finish(7)
+    assert batches.is_done(7)
+    batches.begin(8)
+    assert batches.find(7) is None
+
+
+def test_the_record_of_a_batch_that_is_damaged_is_named(tmp_path: Path) -> None:
+    batches = PreparedBatches(Storage(str(tmp_path)))
+    batches.write(7, [Receipt()])
+    [path] = tmp_path.rglob("batch.json")
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(CheckpointError, match=r"0000000007/batch\.json is damaged"):
+        batches.find(7)
