@@ -46,7 +46,7 @@ async def test_every_sink_gets_more_than_the_driver_could_hold(
             lines = [
                 json.loads(line)["n"]
                 for path in (tmp_path / f"{kind}-lines").glob("part-*")
-                for line in path.open()
+                for line in path.read_text().splitlines()
             ]
             columns = ds.dataset(tmp_path / f"{kind}-columns").to_table(["n"])["n"].to_pylist()
             [stored] = await connection.fetch(f"select count(*), sum(n) from {kind}_rows")
@@ -56,7 +56,9 @@ async def test_every_sink_gets_more_than_the_driver_could_hold(
             assert queen.admin.queue(f"{kind}-copies").messages.total == MESSAGES
     await connection.close()
     totals = [
-        json.loads(line)["total"] for path in (tmp_path / "totals").glob("part-*") for line in path.open()
+        json.loads(line)["total"]
+        for path in (tmp_path / "totals").glob("part-*")
+        for line in path.read_text().splitlines()
     ]
     assert sorted(totals) == list(range(MESSAGES))
 

@@ -23,7 +23,7 @@ from queenstream.client._sync.client import Queen
 from queenstream.testing.brokers import TemporaryBroker
 from tests.processes import clean_environment
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RECORDS = 400
 SECONDS = 120.0
 pytestmark = pytest.mark.timeout(400)
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(400)
 
 def run(settings: dict[str, Any], log: Path) -> int:
     """One life of the driver, which ends with all that it has started."""
-    command = [sys.executable, "-m", "tests.faults.delivery_job", json.dumps(settings)]
+    command = [sys.executable, "-m", "tests.integration.spark.delivery_job", json.dumps(settings)]
     environment = clean_environment(PYTHONPATH=str(ROOT))
     with log.open("ab") as out:
         process = subprocess.Popen(
