@@ -29,10 +29,11 @@ from queenstream.pipeline.topics import Found, coordinates, records_of
 from queenstream.schemas import Schema
 from queenstream.schemas.types import Struct
 from queenstream.spark.datasource import payloads
-from queenstream.spark.jars import KAFKA, kafka_jars, kafka_version
+from queenstream.spark.jars import KAFKA, kafka_jars
 from queenstream.spark.kinds import arrow_type
 from queenstream.spark.records import Item, packed
 from queenstream.spark.sources import SOURCE_BITS, Decoded
+from queenstream.spark.versions import kafka_version
 from queenstream.windows import to_us
 
 PACKAGE = f"org.apache.spark:{KAFKA}"
@@ -162,8 +163,8 @@ def _content(name: str, path: str) -> str:
 
 def _add_source(spark: SparkSession) -> None:
     """Give the session the source, from the cache folder or from Maven Central."""
-    package = f"{PACKAGE}:{kafka_version()}"
-    wanted = [str(jar) for jar in kafka_jars()] or [f"ivy://{package}"]
+    package = f"{PACKAGE}:{kafka_version(spark.version)}"
+    wanted = [str(jar) for jar in kafka_jars(spark.version)] or [f"ivy://{package}"]
     try:
         for each in wanted:
             spark.sql(f"ADD JAR '{each}'")
