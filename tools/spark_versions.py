@@ -22,7 +22,7 @@ FOLDER = ROOT / ".spark-versions"
 
 NEWEST = ("pandas<3", "pyarrow")  # PySpark warns of pandas 3
 ENVIRONMENTS = {
-    "4.1-oldest": ("pyspark==4.1.0", "pandas==2.2.0", "pyarrow==15.0.2"),
+    "4.1-oldest": ("pyspark==4.1.0", "pandas==2.2.0", "pyarrow==16.1.0"),
     "4.1-newest": ("pyspark==4.1.*", *NEWEST),
     "4.2-oldest": ("pyspark==4.2.0", "pandas==2.2.0", "pyarrow==18.0.0"),
     "4.2-newest": ("pyspark==4.2.*", *NEWEST),
