@@ -4,10 +4,10 @@ UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 BIN := .venv/bin
 BUILT := src/queenstream/broker/static/index.html
 
-.PHONY: help install servers console up test check format bench docs dist clean
+.PHONY: help install servers console up test spark-versions check format bench docs dist clean
 
 help:  ## what there is
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /	/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /	/' | expand -t 16
 
 install: .venv/.installed console  ## everything needed, into .venv; the console, into the package
 
@@ -38,6 +38,9 @@ up: install  ## run the broker with demo traffic until Ctrl-C
 test: install servers  ## all tests
 	$(BIN)/pytest --numprocesses 2 --no-loadscope-reorder
 
+spark-versions: install servers  ## the tests of Spark on every supported version, with the oldest and newest pandas and pyarrow
+	$(BIN)/python tools/spark_versions.py
+
 check: install  ## lint, format, types, known vulnerabilities
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -65,4 +68,4 @@ dist: install  ## a wheel with everything in it and its software bill of materia
 	@wheel=$$(ls -t dist/*.whl | head -n 1) && $(BIN)/python tools/bill_of_materials.py $$wheel && echo $$wheel
 
 clean:  ## remove what was installed and built
-	rm -rf .venv .tools dist site console/node_modules src/queenstream/broker/static .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .tools .spark-versions dist site console/node_modules src/queenstream/broker/static .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -23,20 +23,30 @@ def names() -> list[str]:
 
 
 def jars(name: str) -> Path:
-    """The folder with a server's jars; fetched once for each content of its pom."""
+    """The folder with a server's jars; fetched once for each content of its pom and each version."""
     pom = _HERE / f"{name}.pom.xml"
-    key = hashlib.sha256(pom.read_bytes()).hexdigest()[:8]
-    return cache.provide(f"{name}-{key}", lambda folder: _fetch(pom, folder))
+    options = _options(name)
+    key = hashlib.sha256(pom.read_bytes() + " ".join(options).encode()).hexdigest()[:8]
+    return cache.provide(f"{name}-{key}", lambda folder: _fetch(pom, options, folder))
 
 
-def _fetch(pom: Path, folder: Path) -> None:
+def _options(name: str) -> list[str]:
+    """What a pom does not say itself: the version that goes with the Spark that is installed."""
+    if name != "spark-kafka":
+        return []
+    from queenstream.spark.versions import kafka_version  # loads PySpark, which the other servers do not need
+
+    return [f"-Dspark.version={kafka_version()}"]
+
+
+def _fetch(pom: Path, options: list[str], folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise cache.Unavailable(
             f"{pom.name} needs Maven, and there is no mvn on the path: apt-get install maven"
         )
     command = [maven, "--quiet", "--batch-mode", "--file", str(pom), "dependency:copy-dependencies",
-               f"-DoutputDirectory={folder}", "-DincludeScope=runtime"]  # fmt: skip
+               f"-DoutputDirectory={folder}", "-DincludeScope=runtime", *options]  # fmt: skip
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired:

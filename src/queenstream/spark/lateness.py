@@ -10,7 +10,6 @@ last window had closed are counted.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -33,6 +32,7 @@ from queenstream.spark.native.needed import needed
 from queenstream.spark.native.replays import Replays
 from queenstream.spark.native.steps import read, source_columns, through
 from queenstream.spark.sources import Feed, batch_of_broker
+from queenstream.spark.versions import parse_offset
 from queenstream.windows import Sliding, Tumbling
 
 log = logging.getLogger("queenstream.spark")
@@ -98,13 +98,13 @@ class LateRecords:
 
     def _letters(self, source: Any, replay: nodes.Replay) -> DataFrame:
         """The letters that came back in a batch."""
-        start, end = (json.loads(source[name] or "null") for name in ("startOffset", "endOffset"))
+        start, end = (parse_offset(source[name]) for name in ("startOffset", "endOffset"))
         assert isinstance(replay.source, Queue), "no others come back without Python"
         return batch_of_broker(self._spark, replay.source, self._told, start["id"], end["id"], None)
 
     def _again(self, source: Any, reading: nodes.Read, schema: Schema) -> DataFrame:
         """The rows of a batch, from where the query had them."""
-        start, end = (json.loads(source[name] or "null") for name in ("startOffset", "endOffset"))
+        start, end = (parse_offset(source[name]) for name in ("startOffset", "endOffset"))
         into = self._feeds.get(reading.name)
         if into is None and isinstance(reading.source, Kafka):
             rows = batch_of_kafka(self._spark, reading.source, start, end)

@@ -6,7 +6,6 @@ asks. A listener would tell the same, but later, and of the last batch perhaps n
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import deque
@@ -22,6 +21,7 @@ from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.work import Work
 from queenstream.spark import flow
 from queenstream.spark.keyed.base import FOREVER
+from queenstream.spark.versions import parse_offset
 
 if TYPE_CHECKING:
     from queenstream.spark.native.frames import Clock
@@ -233,21 +233,22 @@ def _failures(progress: Any, told: Observed) -> Iterator[tuple[str, int, str]]:
 def _behind(source: Any) -> int:
     """How much of a source was there that the batch did not take."""
     latest, end = _offset(source["latestOffset"]), _offset(source["endOffset"])
-    if BEHIND in latest:
-        return int(latest[BEHIND])
+    for offset in (latest, end):  # the second on Spark 4.1, which has no other place for it
+        if BEHIND in offset:
+            return int(offset[BEHIND])
     # Of a topic: offsets by partition, by topic.
     return sum(
-        offset - end.get(topic, {}).get(partition, 0)
+        newest - end.get(topic, {}).get(partition, 0)
         for topic, places in latest.items()
         if isinstance(places, dict)
-        for partition, offset in places.items()
+        for partition, newest in places.items()
     )
 
 
 def _offset(told: str | None) -> dict[str, Any]:
     """An offset of a source of ours, or of files; empty, where there is none or it is not such a one."""
     try:
-        found = json.loads(told or "{}")
+        found = parse_offset(told)
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

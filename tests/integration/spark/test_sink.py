@@ -228,12 +228,12 @@ def test_groups_that_wait_get_what_was_written(sql: Sql) -> None:
 def copy(queen: Queen, checkpoint: Path) -> None:
     """From one queue to another, partition by partition."""
     query = (
-        queen.stream(queue="in", schema="STRING", maxRowsPerBatch="30")
+        queen.stream(queue="in", schema="STRING", maxRowsPerBatch="30", endingOffsets="latest")
         .select("data", "partition").writeStream.format("queen")
-        .options(queue="out", pg=queen.url, checkpointLocation=str(checkpoint))
-        .trigger(availableNow=True).start()
+        .options(queue="out", pg=queen.url, checkpointLocation=str(checkpoint)).start()
     )  # fmt: skip
-    query.awaitTermination()
+    query.processAllAvailable()
+    query.stop()
 
 
 def test_a_query_copies_a_queue_exactly_once(sql: Sql, queen: Queen, tmp_path: Path) -> None:

@@ -16,26 +16,37 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
 
 from queenstream import postgres
 from queenstream.errors import ConfigError
 from queenstream.spark.datasource.options import source_options
-from queenstream.spark.datasource.readers import Offset, QueenReader, QueenStreamReader
+from queenstream.spark.datasource.readers import Offset, QueenReader
+from queenstream.spark.versions import ADMISSION_CONTROL
 from queenstream.testing.brokers import TemporaryBroker
+from tests.integration.spark import stream_readers
 from tests.integration.spark.conftest import Queen, Sql, store
+from tests.integration.spark.stream_readers import Asking
 
 IDS = StructType([StructField("data", StringType()), StructField("id", LongType())])
 TIMES = StructType([StructField("created_at", TimestampType())])
 
 
-def reader(sql: Sql, queue: str = "q", **options: str) -> QueenStreamReader:
+@pytest.fixture(params=stream_readers.KINDS)
+def kind(request: pytest.FixtureRequest) -> stream_readers.Kind:
+    """The reader for Spark 4.1, and that for newer ones where PySpark has what it needs."""
+    made: stream_readers.Kind = request.param
+    return made
+
+
+def reader(
+    sql: Sql, queue: str = "q", kind: stream_readers.Kind = stream_readers.KINDS[-1], **options: str
+) -> Asking:
     """What Spark asks, without Spark: offsets and tasks need no JVM."""
-    return QueenStreamReader(source_options({"queue": queue, "pg": sql.url, **options}), IDS, 2)
+    return kind(source_options({"queue": queue, "pg": sql.url, **options}), IDS, 2)
 
 
-def between(one: QueenStreamReader, start: Offset, end: Offset) -> list[Any]:
+def between(one: Asking, start: Offset, end: Offset) -> list[Any]:
     """The payloads of all tasks of a batch."""
     batches = [batch for part in one.partitions(start, end) for batch in one.read(part)]
     return [json.loads(text) for batch in batches for text in batch.column("data").to_pylist()]
@@ -151,16 +162,16 @@ def test_a_single_message_that_is_encrypted_is_refused(sql: Sql) -> None:
     sql.rows("update queen.messages set key_id = 'k' where seq = 2")
     one = reader(sql)
     with pytest.raises(ConfigError, match="encrypted"):
-        between(one, {"id": 0}, one.latestOffset({"id": 0}, ReadAllAvailable()))
+        between(one, {"id": 0}, one.ahead({"id": 0}))
 
 
 # Offsets
 
 
-def test_a_push_that_is_open_holds_the_offset_and_is_not_skipped(sql: Sql) -> None:
+def test_a_push_that_is_open_holds_the_offset_and_is_not_skipped(sql: Sql, kind: stream_readers.Kind) -> None:
     sql.push("q", ["first"])
-    one = reader(sql)
-    start = one.latestOffset({"id": 0}, ReadAllAvailable())
+    one = reader(sql, kind=kind)
+    start = one.ahead({"id": 0})
     assert between(one, {"id": 0}, start) == ["first"]
 
     sql.push("q", ["ready"], "open")
@@ -171,11 +182,11 @@ def test_a_push_that_is_open_holds_the_offset_and_is_not_skipped(sql: Sql) -> No
     sql.push("q", ["late"], "open", on=held)  # its ids are drawn, it is not committed
     sql.push("q", ["after"], "other")
     assert sql.rows("select count(*) from queen.messages") == [(4,)]
-    assert one.latestOffset(start, ReadAllAvailable()) == start
+    assert one.ahead(start) == start
     sql.runner.run(transaction.commit())
-    end = one.latestOffset(start, ReadAllAvailable())
+    end = one.ahead(start)
     assert sorted(between(one, start, end)) == ["after", "late", "ready", "there"]
-    assert one.latestOffset(end, ReadAllAvailable()) == end
+    assert one.ahead(end) == end
 
 
 def test_a_query_goes_on_when_an_open_push_commits(sql: Sql, queen: Queen, tmp_path: Path) -> None:
@@ -229,13 +240,15 @@ def test_who_asks_how_far_it_is_keeps_nobody_from_pushing(sql: Sql) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_nothing_is_lost_or_repeated_under_pushes_of_any_length(sql: Sql, seed: int) -> None:
+def test_nothing_is_lost_or_repeated_under_pushes_of_any_length(
+    sql: Sql, kind: stream_readers.Kind, seed: int
+) -> None:
     """Six pushers whose transactions stay open for a while; the reader takes batches all the time."""
     chance = random.Random(seed)
     for number in range(4):
         sql.push("q", [], f"p{number}")
     lanes = [row[0] for row in sql.rows("select id from queen.partitions order by id")]
-    one = reader(sql, maxRowsPerBatch="7")
+    one = reader(sql, kind=kind, maxRowsPerBatch="7")
     pushed: list[int] = []
     seen: list[int] = []
 
@@ -250,7 +263,7 @@ def test_nothing_is_lost_or_repeated_under_pushes_of_any_length(sql: Sql, seed: 
         await connection.close()
 
     def take(offset: Offset) -> Offset:
-        end = one.latestOffset(offset, ReadMaxRows(7))
+        end = one.ahead(offset)
         if end != offset:
             got = between(one, offset, end)
             assert 0 < len(got) <= 7
@@ -272,61 +285,95 @@ def test_nothing_is_lost_or_repeated_under_pushes_of_any_length(sql: Sql, seed: 
     assert Counter(seen) == Counter(pushed), f"seed {seed}"
 
 
-def test_batches_are_as_large_as_they_may_be(sql: Sql) -> None:
+def test_batches_are_as_large_as_they_may_be(sql: Sql, kind: stream_readers.Kind) -> None:
     for number in range(20):
         sql.push("q", list(range(50)), f"p{number % 3}")
-    one = reader(sql, maxRowsPerBatch="130")
-    assert one.getDefaultReadLimit() == ReadMaxRows(130)
+    one = reader(sql, kind=kind, maxRowsPerBatch="130")
     offset: Offset = {"id": 0}
     sizes = []
-    while (end := one.latestOffset(offset, ReadMaxRows(130))) != offset:
+    while (end := one.ahead(offset)) != offset:
         sizes.append(len(between(one, offset, end)))
+        left = 1000 - sum(sizes)
+        assert max(0, left - 130) <= one.behind(end) <= left  # a batch may be cut a little shorter
         offset = end
     assert sum(sizes) == 1000
     assert max(sizes) <= 130
     assert len(sizes) <= 10
-    assert one.latestOffset({"id": 0}, ReadAllAvailable()) == offset
-    assert one.reportLatestOffset() == {**offset, "behind": 0}
-    one.latestOffset({"id": 0}, ReadMaxRows(130))
-    assert one.reportLatestOffset() == {**offset, "behind": 1000 - 130}
+    everything = reader(sql, kind=kind)
+    end = everything.ahead({"id": 0})
+    assert (end["id"], everything.behind(end)) == (offset["id"], 0)
     # What others push elsewhere makes no batch here.
     sql.push("elsewhere", [1])
-    assert one.latestOffset(offset, ReadAllAvailable()) == offset
+    assert one.ahead(offset) == offset
 
 
-def test_a_batch_is_limited_by_bytes_too(sql: Sql) -> None:
+def test_a_batch_is_limited_by_bytes_too(sql: Sql, kind: stream_readers.Kind) -> None:
     for number in range(30):
         sql.push("q", ["x" * 1_000 for _ in range(10)], f"p{number}")
-    one = reader(sql, maxRowsPerBatch="200", maxBytesPerBatch="50000")
-    end = one.latestOffset({"id": 0}, one.getDefaultReadLimit())
+    one = reader(sql, kind=kind, maxRowsPerBatch="200", maxBytesPerBatch="50000")
+    end = one.ahead({"id": 0})
     assert 40 <= len(between(one, {"id": 0}, end)) <= 50
-    few = reader(sql, maxRowsPerBatch="20", maxBytesPerBatch="50000")
-    end = few.latestOffset({"id": 0}, few.getDefaultReadLimit())
+    few = reader(sql, kind=kind, maxRowsPerBatch="20", maxBytesPerBatch="50000")
+    end = few.ahead({"id": 0})
     assert 0 < len(between(few, {"id": 0}, end)) <= 20
-    one_by_one = reader(sql, maxBytesPerBatch="1")
-    end = one_by_one.latestOffset({"id": 0}, one_by_one.getDefaultReadLimit())
+    one_by_one = reader(sql, kind=kind, maxBytesPerBatch="1")
+    end = one_by_one.ahead({"id": 0})
     assert len(between(one_by_one, {"id": 0}, end)) == 1
 
 
-def test_available_now_ends_at_what_was_there(sql: Sql) -> None:
+def test_available_now_ends_at_what_was_there(sql: Sql, kind: stream_readers.Kind) -> None:
     sql.push("q", [1])
-    one = reader(sql)
-    one.prepareForTriggerAvailableNow()
+    one = reader(sql, kind=kind)
+    one.end_here()
     sql.push("q", [2])
-    end = one.latestOffset({"id": 0}, ReadAllAvailable())
+    end = one.ahead({"id": 0})
     assert between(one, {"id": 0}, end) == [1]
-    assert one.latestOffset(end, ReadAllAvailable()) == end
+    assert one.ahead(end) == end
+
+
+def test_ending_offsets_end_at_what_was_there(sql: Sql, kind: stream_readers.Kind) -> None:
+    sql.push("q", list(range(10)))
+    one = reader(sql, kind=kind, endingOffsets="latest", maxRowsPerBatch="4")
+    offset = one.ahead({"id": 0})
+    seen = between(one, {"id": 0}, offset)
+    sql.push("q", ["later"])
+    while (end := one.ahead(offset)) != offset:
+        seen += between(one, offset, end)
+        offset = end
+    assert seen == list(range(10))
+    with pytest.raises(ConfigError, match="give latest, or leave it out"):
+        reader(sql, kind=kind, endingOffsets="earliest")
+
+
+def test_the_reader_for_spark_4_1_remembers_where_the_query_is(sql: Sql) -> None:
+    """It asks ``latestOffset()`` first, then where the query begins, and after a restart shows its place."""
+    sql.push("q", ["before"])
+    one = stream_readers.AskedByOldSpark(
+        source_options({"queue": "q", "pg": sql.url, "startingOffsets": "latest"}), IDS, 2
+    )
+    begin = one.latestOffset()
+    sql.push("q", ["new"])
+    assert one.initialOffset() == begin
+    first = one.latestOffset()
+    assert between(one, begin, first) == ["new"]
+    assert one.latestOffset() == first
+    sql.push("q", ["then"])
+    again = reader(sql, kind=stream_readers.AskedByOldSpark)
+    assert between(again, first, again.ahead(first)) == ["then"]
 
 
 def test_a_query_goes_on_where_it_was(sql: Sql, queen: Queen, tmp_path: Path) -> None:
     def run() -> list[int]:
         seen: list[int] = []
+        rows = queen.stream(
+            queue="q", schema="n INT", maxRowsPerBatch="40", group="spark", endingOffsets="latest"
+        )
         query = (
-            queen.stream(queue="q", schema="n INT", maxRowsPerBatch="40", group="spark")
-            .writeStream.foreachBatch(lambda frame, _: seen.extend(row.data.n for row in frame.collect()))
-            .option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+            rows.writeStream.foreachBatch(lambda frame, _: seen.extend(row.data.n for row in frame.collect()))
+            .option("checkpointLocation", str(tmp_path)).start()
         )  # fmt: skip
-        query.awaitTermination()
+        query.processAllAvailable()
+        query.stop()
         sizes = [step.numInputRows for step in query.recentProgress]
         assert max(sizes, default=0) <= 40
         return seen
@@ -341,24 +388,44 @@ def test_a_query_goes_on_where_it_was(sql: Sql, queen: Queen, tmp_path: Path) ->
     assert sql.rows(done) == [(100,)]
 
 
-def test_where_to_start(sql: Sql) -> None:
+def test_available_now_takes_as_many_batches_as_it_needs(sql: Sql, queen: Queen, tmp_path: Path) -> None:
+    def run() -> list[int]:
+        seen: list[list[int]] = []
+        query = (
+            queen.stream(queue="q", schema="n INT", maxRowsPerBatch="40")
+            .writeStream.foreachBatch(lambda frame, _: seen.append([row.data.n for row in frame.collect()]))
+            .option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+        )  # fmt: skip
+        query.awaitTermination()
+        assert max(map(len, seen), default=0) <= 40
+        return [n for batch in seen for n in batch]
+
+    sql.push("q", [{"n": n} for n in range(100)])
+    found = run()
+    if not ADMISSION_CONTROL.is_available():  # Spark 4.1 has one batch for it; started again, it goes on
+        assert len(found) == 40
+        found += run() + run()
+    assert sorted(found) == list(range(100))
+
+
+def test_where_to_start(sql: Sql, kind: stream_readers.Kind) -> None:
     early = datetime(2026, 1, 1, tzinfo=UTC)
     for hours in (0, 1, 2):
         sql.push("q", [hours], f"p{hours % 2}", now=early + timedelta(hours=hours))
 
     def all_from(start: str) -> list[Any]:
-        one = reader(sql, startingOffsets=start)
+        one = reader(sql, kind=kind, startingOffsets=start)
         offset = one.initialOffset()
-        return sorted(between(one, offset, one.latestOffset(offset, ReadAllAvailable())))
+        return sorted(between(one, offset, one.ahead(offset)))
 
     assert all_from("earliest") == [0, 1, 2]
     assert all_from("2026-01-01T01:00:00Z") == [1, 2]
     assert all_from("2026-01-01T01:00:00.000001+00:00") == [2]
     assert all_from("2027-01-01") == []
-    one = reader(sql, startingOffsets="latest")
+    one = reader(sql, kind=kind, startingOffsets="latest")
     offset = one.initialOffset()
     sql.push("q", ["new"])
-    assert between(one, offset, one.latestOffset(offset, ReadAllAvailable())) == ["new"]
+    assert between(one, offset, one.ahead(offset)) == ["new"]
 
 
 def test_what_has_expired_is_not_given(sql: Sql) -> None:
@@ -366,7 +433,7 @@ def test_what_has_expired_is_not_given(sql: Sql) -> None:
     sql.push("q", ["new"])
     sql.queue("q", ttl_seconds=3600)
     one = reader(sql)
-    assert between(one, {"id": 0}, one.latestOffset({"id": 0}, ReadAllAvailable())) == ["new"]
+    assert between(one, {"id": 0}, one.ahead({"id": 0})) == ["new"]
 
 
 # Tasks
@@ -377,7 +444,7 @@ def test_tasks_are_even_and_keep_the_order_of_a_partition(sql: Sql) -> None:
         sql.push("q", [["large", step * 300 + n] for n in range(300)], "large")
         sql.push("q", [["small", step]], f"small{step % 5}")
     one = reader(sql, numPartitions="4")
-    end = one.latestOffset({"id": 0}, ReadAllAvailable())
+    end = one.ahead({"id": 0})
     parts = one.partitions({"id": 0}, end)
     found = [
         [json.loads(text) for batch in one.read(part) for text in batch.column("data").to_pylist()]
@@ -396,7 +463,7 @@ def test_rows_come_in_batches_of_some_megabytes(sql: Sql) -> None:
     for _ in range(10):
         sql.push("q", [text] * 20)
     one = reader(sql, numPartitions="1")
-    [part] = one.partitions({"id": 0}, one.latestOffset({"id": 0}, ReadAllAvailable()))
+    [part] = one.partitions({"id": 0}, one.ahead({"id": 0}))
     sizes = [batch.nbytes for batch in one.read(part)]
     assert sum(sizes) > 20_000_000
     assert max(sizes) < 6_000_000

@@ -15,9 +15,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from queenstream.errors import ConfigError
+from queenstream.spark import versions
 from queenstream.spark.datasource import reading
 from queenstream.spark.datasource.options import sink_options, source_options
-from queenstream.spark.datasource.readers import QueenReader, QueenStreamReader
+from queenstream.spark.datasource.readers import QueenReader
 from queenstream.spark.datasource.writers import QueenStreamWriter, QueenWriter
 
 __all__ = ["QueenDataSource", "register"]
@@ -46,7 +47,14 @@ class QueenDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """For ``spark.readStream``."""
         options = source_options(self.options)
-        return QueenStreamReader(options, _checked(schema, options.stream), self.cores)
+        about = (options, _checked(schema, options.stream), self.cores)
+        if versions.ADMISSION_CONTROL.is_available():
+            from queenstream.spark.datasource.stream_reader import QueenStreamReader
+
+            return QueenStreamReader(*about)
+        from queenstream.spark.datasource.stream_reader_4_1 import CappedStreamReader
+
+        return CappedStreamReader(*about)
 
     def writer(self, schema: StructType, overwrite: bool) -> QueenWriter:
         """For ``df.write``."""

@@ -23,8 +23,8 @@ DEFAULT_URL = "http://127.0.0.1:6632"
 
 _PLACE = ("url", "pg", "token")
 _READING = (
-    "queue", "stream", "group", "startingOffsets", "maxRowsPerBatch", "maxBytesPerBatch", "numPartitions",
-    "schema", "columns", "coerce", *_PLACE,
+    "queue", "stream", "group", "startingOffsets", "endingOffsets", "maxRowsPerBatch", "maxBytesPerBatch",
+    "numPartitions", "schema", "columns", "coerce", *_PLACE,
 )  # fmt: skip
 _WRITING = ("queue", "partition", "partitionBy", "sink", "batchId", *_PLACE)
 # Spark's own, which it hands over with ours.
@@ -54,6 +54,7 @@ class SourceOptions:
     stream: str | None
     group: str | None
     start: Start
+    end_at_latest: bool  # a stream ends at what is there when it starts
     max_rows_per_batch: int | None
     max_bytes_per_batch: int | None
     num_partitions: int | None
@@ -96,6 +97,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         stream=stream,
         group=given.get("group"),
         start=_start(given.get("startingOffsets", "earliest")),
+        end_at_latest=_end_at_latest(given.get("endingOffsets")),
         max_rows_per_batch=_count(given, "maxRowsPerBatch"),
         max_bytes_per_batch=_count(given, "maxBytesPerBatch"),
         num_partitions=_count(given, "numPartitions"),
@@ -184,6 +186,12 @@ def _count(given: Mapping[str, str], name: str) -> int | None:
     if not text.isdecimal() or not 0 < int(text) < 1 << 62:
         raise ConfigError(f"the option {name} is {text!r}; give a whole number from 1 on")
     return int(text)
+
+
+def _end_at_latest(text: str | None) -> bool:
+    if text is not None and text.strip().lower() != "latest":
+        raise ConfigError(f"the option endingOffsets is {text!r}; give latest, or leave it out to read on")
+    return text is not None
 
 
 def _start(text: str) -> Start:

@@ -1,6 +1,8 @@
-"""The readers that Spark asks: one for batches of history, one for a stream of micro-batches.
+"""What all readers have in common, and the one for batches of history.
 
-Spark makes them in a process of the driver and sends a copy to each task, so they hold no connection.
+Spark makes them in a process of the driver and sends a copy to each task, so they hold no connection. There
+are two readers for streams: ``stream_reader.py``, and ``stream_reader_4_1.py`` for Spark without admission
+control.
 """
 
 from __future__ import annotations
@@ -9,13 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from queenstream.spark.datasource import filters, payloads, planning, reading
@@ -95,17 +91,18 @@ class QueenReader(Reading, DataSourceReader):
             return [*self._parts(database, found, where, ordered=ordered)]
 
 
-class QueenStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Micro-batches, each partition in its order.
+class StreamReading(Reading):
+    """What the readers of micro-batches have in common, each partition in its order.
 
-    An offset is ``{"id": n}``, with ``"from_us"`` if the query began at a time.
+    An offset is ``{"id": n}``, with ``"from_us"`` if the query began at a time. On Spark 4.1, which does not
+    ask how far a source could read, it has ``"behind"``, too: how many messages were left after the batch.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType, cores: int) -> None:
         super().__init__(options, schema, cores)
-        self._last: int | None = None  # available-now ends here
+        self._last: int | None = None  # a query that comes to an end, ends here
         self._latest: Offset | None = None
-        self._planned: tuple[int, int, list[Span]] | None = None  # what latestOffset saw, for partitions
+        self._planned: tuple[int, int, list[Span]] | None = None  # what the last look saw, for partitions
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Where a query without a checkpoint begins."""
@@ -114,54 +111,11 @@ class QueenStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailabl
         )
         return {"id": number} if first_us is None else {"id": number, "from_us": first_us}
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """``maxRowsPerBatch``, if it was given."""
-        rows = self._options.max_rows_per_batch
-        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What is there now is read, nothing that comes later."""
-        self._last = asked(self._url, lambda database: planning.committed_surely(database, self._lane))
-
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """How far the next batch goes; where it is, if there is nothing new or a push stays open."""
-        return asked(self._url, lambda database: self._ahead(database, start, limit))
-
-    def _ahead(self, database: Database, start: Offset, limit: ReadLimit) -> Offset:
-        after = start["id"]
-        upto = self._last if self._last is not None else planning.committed(database, self._lane)
-        if upto is None or upto <= after:
-            return start
-        found = planning.spans(database, self._lane, after, upto)
-        if not found:
-            return start
-        end = last = max(span.upto for span in found)
-        behind = 0
-        most = self._most_rows(database, found, limit)
-        if most is not None:
-            end = planning.limited(database, found, after, last, most)
-            behind = max(0, sum(span.messages for span in found) - most)
-        self._latest = {**start, "id": last, "behind": behind}
-        if end == last:
-            self._planned = (after, end, found)
-        return {**start, "id": end}
-
-    def _most_rows(self, database: Database, found: Sequence[Span], limit: ReadLimit) -> int | None:
-        """How many messages the next batch may have, by rows and by bytes; None: all of them."""
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        most_bytes = self._options.max_bytes_per_batch
-        if most_bytes is None:
-            return most
-        fitting = max(1, most_bytes // planning.message_bytes(database, found))
-        return fitting if most is None else min(most, fitting)
-
-    def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """The last message there was when the last batch was planned, and how many the batch has left."""
-        return self._latest
-
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """One for each task of a batch."""
         after, upto = start["id"], end["id"]
+        if upto <= after:
+            return []
 
         def plan(database: Database) -> list[InputPartition]:
             if self._planned is not None and self._planned[:2] == (after, upto):
@@ -181,3 +135,41 @@ class QueenStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def stop(self) -> None:
         """Nothing is held."""
+
+    def _end_at_what_is_there(self) -> None:
+        """Nothing that is pushed from now on is read."""
+        self._last = asked(self._url, lambda database: planning.committed_surely(database, self._lane))
+
+    def _end_of_batch(self, start: Offset, rows: int | None) -> Offset:
+        """How far the next batch goes; ``start``, if there is nothing new or a push stays open."""
+        if self._last is None and self._options.end_at_latest:
+            self._end_at_what_is_there()
+        return asked(self._url, lambda database: self._ahead(database, start, rows))
+
+    def _ahead(self, database: Database, start: Offset, rows: int | None) -> Offset:
+        after = start["id"]
+        upto = self._last if self._last is not None else planning.committed(database, self._lane)
+        if upto is None or upto <= after:
+            return start
+        found = planning.spans(database, self._lane, after, upto)
+        if not found:
+            return start
+        end = last = max(span.upto for span in found)
+        behind = 0
+        most = self._most_rows(database, found, rows)
+        if most is not None:
+            end = planning.limited(database, found, after, last, most)
+            behind = max(0, sum(span.messages for span in found) - most)
+        place = {name: value for name, value in start.items() if name != "behind"}
+        self._latest = {**place, "id": last, "behind": behind}
+        if end == last:
+            self._planned = (after, end, found)
+        return {**place, "id": end}
+
+    def _most_rows(self, database: Database, found: Sequence[Span], rows: int | None) -> int | None:
+        """How many messages the next batch may have, by rows and by bytes; None: all of them."""
+        most_bytes = self._options.max_bytes_per_batch
+        if most_bytes is None:
+            return rows
+        fitting = max(1, most_bytes // planning.message_bytes(database, found))
+        return fitting if rows is None else min(rows, fitting)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, StructType
 
 from queenstream.errors import ConfigError
 from queenstream.spark.datasource import arrays, payloads
 from queenstream.spark.datasource.database import connected
 from queenstream.spark.datasource.planning import Lane, Part, Span, Where
+from queenstream.spark.versions import to_arrow_schema
 
 # What is selected for each column; ``queue`` is the same in all rows and comes from here. A payload that is
 # encrypted becomes null, which plain ones never are.
@@ -135,7 +135,7 @@ def messages(
     url: str, lane: Lane, part: Part, schema: StructType, coerce: str | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The messages of a task, with the columns of a schema; payloads made to fit what ``coerce`` says."""
-    arrow = to_arrow_schema(schema, timezone="UTC")
+    arrow = to_arrow_schema(schema)
     plain = [field for field in schema if field.name != "misfit"]
     makers = [
         _maker(field.name, field.dataType, arrow.field(field.name).type, lane, coerce) for field in plain
@@ -215,7 +215,7 @@ class _Grouped:
     """Rows of one message each become rows of one window each."""
 
     def __init__(self, schema: StructType, lane: Lane) -> None:
-        self._arrow = to_arrow_schema(schema, timezone="UTC")
+        self._arrow = to_arrow_schema(schema)
         self._lane = lane
         kind = payload_kind(schema)
         if kind is not None:
