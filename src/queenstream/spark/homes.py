@@ -127,8 +127,8 @@ def home_for(
         master = str(spark.sparkContext.master)
         if not master.startswith("local"):
             raise ConfigError(
-                f"a run on {master} keeps its rows where the driver and all executors find them, from batch to "
-                "batch; write checkpoint='s3a://bucket/folder', or a folder that they share"
+                f"a run on {master} keeps the rows of a batch where the driver and all executors find them; "
+                "write checkpoint='s3a://bucket/folder', or a folder that they share"
             )
         folder = Path(tempfile.mkdtemp(prefix="queenstream-"))
         return Home(str(folder), folder, secrets.token_hex(8), temporary=True)

@@ -1,4 +1,4 @@
-"""A pipeline with many sinks that kills its own driver once: python -m tests.integration.spark.delivery_job SETTINGS
+"""A pipeline with many sinks, in a process that kills itself once, as its settings say.
 
 Each record gets a random number on its way. So sinks that agree on it got the rows of one and the same try.
 """
