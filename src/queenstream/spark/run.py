@@ -46,7 +46,7 @@ from queenstream.spark.metrics import STEPS, RunMeter
 from queenstream.spark.native import native
 from queenstream.spark.restarts import Restarts
 from queenstream.spark.sinks import Deliverer, Told, sinks_of, told_by
-from queenstream.spark.sources import BATCH_RECORDS, Feed, feed, is_fed
+from queenstream.spark.sources import BATCH_RECORDS, Feed, feed, is_fed, marks_end
 from queenstream.spark.supervisor import Supervisor
 
 __all__ = ["SparkRun", "start"]
@@ -71,7 +71,7 @@ def start(plan: Plan, options: RunOptions) -> SparkRun:
     if options.from_checkpoint is not None and options.checkpoint is None:
         raise ConfigError("from_checkpoint needs to know where it is; add checkpoint='folder'")
     for read in plan.sources:
-        if is_fed(read.source):
+        if marks_end(read.source):
             reader_for(read.source, Context(plan.name, read.name, options.url, token=options.token))
     for name, sink in sinks_of(plan).items():
         writer_for(sink, Context(plan.name, name, options.url, token=options.token))
