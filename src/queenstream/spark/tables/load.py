@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from queenstream.connectors.fitting import schema_of
 from queenstream.pipeline.endpoints import Cassandra, Postgres
 from queenstream.pipeline.running import RunOptions
+from queenstream.spark.tables.cassandra import CassandraSource, check_table, options_of
 from queenstream.spark.tables.options import Limits, packed_value
 from queenstream.spark.tables.postgres import PostgresSource, plan_of
 
@@ -31,6 +32,8 @@ def read_table(
     reader = spark.readStream.schema(columns)
     if isinstance(source, Postgres):
         _check(options, columns)
+    else:
+        check_table(source, schema_of(source.schema))
     return reader.format(kind.name()).options(**options).load()
 
 
@@ -60,7 +63,8 @@ def _source(
         if source.cursor is not None:
             options["cursor"] = source.cursor
     else:
-        raise AssertionError
+        kind = CassandraSource
+        options |= options_of(source)
     spark.dataSource.register(kind)
     return kind, options
 
