@@ -141,6 +141,10 @@ TABLES = {
     "create table low partition of t for values from (0) to (20001); "
     "create table high partition of t default; "
     "insert into t select n from generate_series(1, 40000) n",
+    "partitions with a key": "create table t (n int primary key) partition by range (n); "
+    "create table low partition of t for values from (0) to (20001); "
+    "create table high partition of t default; "
+    "insert into t select n from generate_series(1, 40000) n",
     "a view": "create view t as select n from generate_series(1, 40000) n",
     "nothing in it": "create table t (n int primary key)",
 }

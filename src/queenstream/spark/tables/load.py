@@ -19,7 +19,7 @@ from queenstream.spark.tables.postgres import PostgresSource, plan_of
 
 _MOST_ROWS = 500_000  # in a batch, unless the run says otherwise
 _MOST_ROWS_IN_PYTHON = 100_000  # the same, where each is a record of Python
-_MOST_BYTES = 128 << 20
+_MOST_BYTES = 64 << 20
 
 Table = Postgres | Cassandra
 
