@@ -8,29 +8,20 @@ hashes, and the rest of the ring looks like them. A partition is in one batch, h
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from queenstream.errors import Unavailable
 from queenstream.pipeline.endpoints import Cassandra
 from queenstream.schemas import Schema
 from queenstream.spark.datasource.database import AGAIN
-from queenstream.spark.tables.options import (
-    BEGINNING,
-    Limits,
-    Offset,
-    offset_of,
-    packed_value,
-    span_of,
-    unpacked_value,
-)
+from queenstream.spark.tables.options import Limits, Offset, packed_value, span_of, unpacked_value
+from queenstream.spark.tables.readers import TableReader
 from queenstream.spark.tables.rows import Rows
 
 if TYPE_CHECKING:
@@ -117,29 +108,73 @@ class CassandraSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``: the rows of a batch that was read before."""
-        return CassandraBatchReader(dict(self.options), schema)
+        return TableReader(CassandraReading(self.options, schema), *span_of(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """For ``spark.readStream``."""
-        return CassandraStreamReader(dict(self.options), schema)
+        from queenstream.spark.tables.stream_reader import TableStreamReader  # not every Spark has its like
+
+        return TableStreamReader(CassandraReading(self.options, schema))
 
 
-class _Reading:
-    """What both readers have in common. Spark makes them on the driver, and sends a copy to the tasks."""
+class CassandraReading:
+    """How a table is planned and read, in the order of tokens, until the ring was read once."""
 
-    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+    behind = 0
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = {name.lower(): value for name, value in options.items()}
         self._columns = schema
         self._limits = Limits.of(self._options)
+        self._planned: tuple[Offset, Offset, int | None] | None = None
+        self.title: str = unpacked_value(self._options["source"]).title
 
     @property
     def _schema(self) -> Schema | None:
         schema: Schema | None = unpacked_value(self._options["schema"])
         return schema
 
-    def _parts(self, start: Offset, end: Offset, rows: int | None = None) -> list[InputPartition]:
-        span = Span(_token(start), _token(end), rows)
-        return [TokenPart(each) for each in cut(span, self._limits.tasks)]
+    def finalize(self) -> None:
+        """It ends by itself."""
+
+    def advance(self, start: Offset) -> Offset:
+        """How far the next batch goes; where it is, at the end of the ring and while nodes are away."""
+        from queenstream.connectors._cassandra_link import AWAY
+
+        if start["done"]:
+            return start
+        try:
+            span = self._ahead(_token(start))
+        except AWAY:
+            time.sleep(1.0)
+            return start
+        place, done = place_of(span.upto) + 1, span.upto == MOST
+        end: Offset = {"after": [str(span.upto)], "seq": place, "done": done}
+        self._planned = (start, end, span.rows)
+        return end
+
+    def _ahead(self, after: int) -> Span:
+        from queenstream.connectors._cassandra_reading import select_of, token_of
+
+        link = kept_link(self._options)
+        token = token_of(link)
+        first = select_of(link, self._schema).bind((after, MOST))
+        first.fetch_size = _SAMPLE_ROWS
+        sizes = [len(repr(row)) for row in link.session.execute(first).current_rows]
+        most = self._limits.most(sum(sizes) / len(sizes) if sizes else None)
+        wanted = min(most + 1, _SAMPLE_TOKENS)
+        select = link.prepare(
+            f"select {token} as {_TOKEN} from {link.place} "  # noqa: S608 - all quoted
+            f"where {token} > ? and {token} <= ? limit {wanted}"
+        )
+        tokens = [row[_TOKEN] for row in link.ask(select, after, MOST)]
+        return next_span(after, tokens, all_of_them=len(tokens) < wanted, most=most)
+
+    def parts(self, start: Offset, end: Offset, *, again: bool = False) -> list[InputPartition]:  # noqa: ARG002
+        """One for each task of a batch."""
+        planned = self._planned
+        rows = planned[2] if planned is not None and planned[:2] == (start, end) else None
+        return [TokenPart(each) for each in cut(Span(_token(start), _token(end), rows), self._limits.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A task's rows, as Arrow batches."""
@@ -164,88 +199,7 @@ class _Reading:
         if part.ends:
             yield rows.end(place + 1)
 
-
-class CassandraBatchReader(_Reading, DataSourceReader):
-    """The rows between two offsets, as they are now."""
-
-    def partitions(self) -> list[InputPartition]:
-        """One for each task."""
-        return self._parts(*span_of(self._options))
-
-
-class CassandraStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Micro-batches, in the order of tokens, until the ring was read once."""
-
-    def __init__(self, options: dict[str, str], schema: StructType) -> None:
-        super().__init__(options, schema)
-        self._planned: tuple[Offset, Offset, int | None] | None = None
-
-    @cached_property
-    def _link(self) -> Link:
-        return kept_link(self._options)
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Before the first token."""
-        return {**BEGINNING}
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """The options say how much a batch may have."""
-        return ReadAllAvailable()
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """It ends by itself."""
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802, ARG002
-        """How far the next batch goes; where it is, at the end of the ring and while nodes are away."""
-        from queenstream.connectors._cassandra_link import AWAY
-
-        begin = self._offset(start)
-        if begin["done"]:
-            return start
-        try:
-            span = self._ahead(_token(begin))
-        except AWAY:
-            time.sleep(1.0)
-            return start
-        end: Offset = {
-            "after": [str(span.upto)],
-            "seq": place_of(span.upto) + 1,
-            "done": span.upto == MOST,
-        }
-        self._planned = (begin, end, span.rows)
-        return {**end}
-
-    def _ahead(self, after: int) -> Span:
-        from queenstream.connectors._cassandra_reading import select_of, token_of
-
-        link = self._link
-        token = token_of(link)
-        first = select_of(link, self._schema).bind((after, MOST))
-        first.fetch_size = _SAMPLE_ROWS
-        sizes = [len(repr(row)) for row in link.session.execute(first).current_rows]
-        most = self._limits.most(sum(sizes) / len(sizes) if sizes else None)
-        wanted = min(most + 1, _SAMPLE_TOKENS)
-        select = link.prepare(
-            f"select {token} as {_TOKEN} from {link.place} "  # noqa: S608 - all quoted
-            f"where {token} > ? and {token} <= ? limit {wanted}"
-        )
-        tokens = [row[_TOKEN] for row in link.ask(select, after, MOST)]
-        return next_span(after, tokens, all_of_them=len(tokens) < wanted, most=most)
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """One for each task of a batch."""
-        begin, upto = self._offset(start), self._offset(end)
-        planned = self._planned
-        rows = planned[2] if planned is not None and planned[:2] == (begin, upto) else None
-        return self._parts(begin, upto, rows)
-
-    def _offset(self, found: dict[str, Any]) -> Offset:
-        return offset_of(found, unpacked_value(self._options["source"]).title)
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """There is nobody to tell."""
-
-    def stop(self) -> None:
+    def close(self) -> None:
         """The connections are the process's."""
 
 
@@ -274,7 +228,7 @@ def check_table(source: Cassandra, schema: Schema | None) -> None:
         link.close()
 
 
-def kept_link(options: dict[str, str]) -> Link:
+def kept_link(options: Mapping[str, str]) -> Link:
     """This process's connections with a cluster, made if there are none."""
     from queenstream.connectors._cassandra_link import Link
 

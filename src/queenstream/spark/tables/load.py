@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,6 +12,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from queenstream.connectors.fitting import schema_of
+from queenstream.errors import ConfigError
 from queenstream.pipeline.endpoints import Cassandra, Postgres
 from queenstream.pipeline.running import RunOptions
 from queenstream.spark.tables.cassandra import CassandraSource, check_table, options_of
@@ -28,6 +30,11 @@ def read_table(
     spark: SparkSession, source: Table, node: str, told: RunOptions, columns: str, *, typed: bool
 ) -> DataFrame:
     """The rows of a table, in columns as ``sources.FED`` has them; ``node`` is the step that reads."""
+    if importlib.util.find_spec("pyspark.sql.streaming.datasource") is None:
+        raise ConfigError(
+            f"{source.title}: tables are read on Spark from PySpark 4.2 on; install that, or run with "
+            "engine='local'"
+        )
     kind, options = _source(spark, source, node, told, typed=typed)
     reader = spark.readStream.schema(columns)
     if isinstance(source, Postgres):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from queenstream.errors import DatabaseUnusable, Unavailable
@@ -16,15 +15,8 @@ from queenstream.pipeline.endpoints import Postgres
 from queenstream.schemas import Schema
 from queenstream.spark.datasource.database import AGAIN, Database, open_database
 from queenstream.spark.tables.columns import Task
-from queenstream.spark.tables.options import (
-    BEGINNING,
-    Limits,
-    Offset,
-    offset_of,
-    span_of,
-    typed_names,
-    unpacked_value,
-)
+from queenstream.spark.tables.options import Limits, Offset, span_of, typed_names, unpacked_value
+from queenstream.spark.tables.readers import TableReader
 from queenstream.spark.tables.rows import Rows, column_reader
 
 if TYPE_CHECKING:
@@ -59,30 +51,42 @@ class PostgresSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``: the rows of a batch that was read before."""
-        return PostgresReader(dict(self.options), schema)
+        return TableReader(PostgresReading(self.options, schema), *span_of(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """For ``spark.readStream``."""
-        return PostgresStreamReader(dict(self.options), schema)
+        from queenstream.spark.tables.stream_reader import TableStreamReader  # not every Spark has its like
+
+        return TableStreamReader(PostgresReading(self.options, schema))
 
 
-class _Reading:
-    """What both readers have in common. Spark makes them on the driver, and sends a copy to the tasks."""
+class PostgresReading:
+    """How a table is planned and read; it holds nothing until it plans."""
 
-    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = {name.lower(): value for name, value in options.items()}
         self._columns = schema
-
-    @property
-    def _schema(self) -> Schema | None:
-        schema: Schema | None = unpacked_value(self._options["schema"])
-        return schema
+        self.title = f"the table {self._options['table']}"
 
     @cached_property
     def _plan(self) -> TablePlan:
         return plan_of(self._options, self._columns)
 
-    def _parts(self, start: Offset, end: Offset, *, again: bool = False) -> list[InputPartition]:
+    @property
+    def behind(self) -> int:
+        """About how many rows there are after the last batch."""
+        return self._plan.behind
+
+    def finalize(self) -> None:
+        """What is there now is read, nothing that comes later."""
+        self._plan.finalize()
+
+    def advance(self, start: Offset) -> Offset:
+        """How far the next batch goes; where it is, if there is nothing new."""
+        return self._plan.advance(start)
+
+    def parts(self, start: Offset, end: Offset, *, again: bool = False) -> list[InputPartition]:
+        """One for each task of a batch."""
         parts = [TablePart(task) for task in self._plan.tasks(start, end, again=again)]
         if end["done"]:
             if not parts:
@@ -96,7 +100,7 @@ class _Reading:
             yield from self._read(partition)
 
     def _read(self, part: TablePart) -> Iterator[pa.RecordBatch]:
-        schema = self._schema
+        schema: Schema | None = unpacked_value(self._options["schema"])
         rows = Rows(self._columns, schema)
         place = 0
         if part.task is not None:
@@ -109,57 +113,8 @@ class _Reading:
         if part.end is not None:
             yield rows.end(max(place, part.end))
 
-
-class PostgresReader(_Reading, DataSourceReader):
-    """The rows between two offsets, as they are now."""
-
-    def partitions(self) -> list[InputPartition]:
-        """One for each task."""
-        return self._parts(*span_of(self._options), again=True)
-
-
-class PostgresStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Micro-batches, in the order of the key."""
-
-    def __init__(self, options: dict[str, str], schema: StructType) -> None:
-        super().__init__(options, schema)
-        self._latest: dict[str, Any] | None = None
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Before the first row."""
-        return {**BEGINNING}
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """The options say how much a batch may have."""
-        return ReadAllAvailable()
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What is there now is read, nothing that comes later."""
-        self._plan.finalize()
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802, ARG002
-        """How far the next batch goes; where it is, if there is nothing new."""
-        begin = self._offset(start)
-        end = self._plan.advance(begin)
-        self._latest = {**end, "behind": self._plan.behind}
-        return start if end == begin else {**end}
-
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Where the last batch ends, and how many rows there are after it."""
-        return self._latest
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """One for each task of a batch."""
-        return self._parts(self._offset(start), self._offset(end))
-
-    def _offset(self, found: dict[str, Any]) -> Offset:
-        return offset_of(found, f"the table {self._options['table']}")
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """There is nobody to tell."""
-
-    def stop(self) -> None:
-        """Let go of the connection."""
+    def close(self) -> None:
+        """Let go of the connection, and of the snapshot."""
         self._plan.close()
 
 
