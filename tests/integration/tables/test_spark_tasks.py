@@ -274,6 +274,29 @@ def test_a_row_that_commits_late_is_not_passed_over(sql: Sql, tmp_path: Path) ->
     assert checkpoints.batches(tmp_path, "follow")[0].positions[0]["after"] == ["4"]
 
 
+def test_a_snapshot_ends_beside_a_table_that_grows(sql: Sql) -> None:
+    sql.script(
+        "create table old (n int primary key); insert into old select generate_series(1, 5); "
+        "create table t (n bigserial primary key); insert into t select from generate_series(1, 5)"
+    )
+    rows: list[Row] = []
+    old = Pipeline("both").source(Postgres("old", url=sql.url, schema="n int"), name="old")
+    run = old.union(Pipeline("both").source(Postgres("t", url=sql.url, cursor="n"), name="new")).to(
+        rows.append
+    )
+    started = run.start()
+    try:
+        while len(rows) < 10:
+            assert not started.wait(0.05)
+        sql.script("insert into t default values; insert into old values (6)")
+        while len(rows) < 11:
+            assert not started.wait(0.05)
+        assert not started.wait(0.5)
+    finally:
+        started.stop()
+    assert sorted(row["n"] for row in rows) == sorted([*range(1, 6), *range(1, 7)])
+
+
 def test_rows_that_share_a_time_are_cut_by_their_key(sql: Sql) -> None:
     sql.script("create table t (n int primary key, at timestamptz default now()); "
                "insert into t select generate_series(1, 20000)")  # fmt: skip
