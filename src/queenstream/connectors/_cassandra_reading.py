@@ -15,21 +15,23 @@ from typing import Any
 
 from cassandra import Unauthorized
 from cassandra.protocol import ProtocolException
+from cassandra.query import PreparedStatement
 
 from queenstream.batches import Batch
 from queenstream.connectors._broker import Patience
 from queenstream.connectors._cassandra_link import AWAY, REFUSED, Link, told
 from queenstream.connectors._cassandra_tables import quoted
-from queenstream.connectors._cassandra_types import decoder
+from queenstream.connectors._cassandra_types import Decoder, decoder
 from queenstream.connectors.base import Context, Positions
 from queenstream.connectors.fitting import fit, schema_of
 from queenstream.errors import ConfigError, PayloadInvalid, RunFailed
 from queenstream.pipeline.endpoints import Cassandra
+from queenstream.schemas import Schema
 from queenstream.schemas.coercing import Misfit
 
 RANGES = 16
 MOST_ROWS = 5_000  # in a page: a node makes one of them in memory
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1  # tokens
+LEAST_TOKEN, MOST_TOKEN = -(1 << 63), (1 << 63) - 1  # tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +48,39 @@ def ranges() -> dict[str, tuple[int, int]]:
     >>> list(ranges().items())[0]
     ('0', (-9223372036854775808, -8070450532247928832))
     """
-    step = (_MOST - _LEAST + 1) // RANGES
-    edges = [_LEAST + at * step for at in range(RANGES)] + [_MOST]
+    step = (MOST_TOKEN - LEAST_TOKEN + 1) // RANGES
+    edges = [LEAST_TOKEN + at * step for at in range(RANGES)] + [MOST_TOKEN]
     return {str(at): (edges[at], edges[at + 1]) for at in range(RANGES)}
+
+
+def select_of(link: Link, schema: Schema | None, more: str = "") -> PreparedStatement:
+    """The statement for the rows of a table between two tokens, with the columns of a schema, or all.
+
+    ``more`` is selected too, where ``{token}`` is a row's token.
+    """
+    table, title = link.table(), link.endpoint.title
+    names = list(table.columns) if schema is None else list(schema.names)
+    unknown = [name for name in names if name not in table.columns]
+    if unknown:
+        raise ConfigError(
+            f"{title} has no column {', '.join(unknown)}, which the schema names; it has "
+            f"{', '.join(table.columns)}"
+        )
+    token = token_of(link)
+    wanted = ", ".join(map(quoted, names)) + more.format(token=token)
+    return link.prepare(
+        f"select {wanted} from {link.place} where {token} > ? and {token} <= ?"  # noqa: S608 - all quoted
+    )
+
+
+def token_of(link: Link) -> str:
+    """A row's token, as CQL has it."""
+    return f"token({', '.join(quoted(each.name) for each in link.table().partition_key)})"
+
+
+def decoders_of(select: PreparedStatement) -> dict[str, Decoder]:
+    """What makes a record's values of those of the driver, by column."""
+    return {name: made for _, _, name, kind in select.result_metadata if (made := decoder(kind)) is not None}
 
 
 class CassandraReader:
@@ -75,25 +107,8 @@ class CassandraReader:
             raise
 
     def _prepare(self) -> None:
-        link, source = self._link, self._source
-        table = link.table()
-        names = list(table.columns) if self._schema is None else list(self._schema.names)
-        unknown = [name for name in names if name not in table.columns]
-        if unknown:
-            raise ConfigError(
-                f"{source.title} has no column {', '.join(unknown)}, which the schema names; it has "
-                f"{', '.join(table.columns)}"
-            )
-        token = f"token({', '.join(quoted(each.name) for each in table.partition_key)})"
-        self._select = link.prepare(
-            f"select {', '.join(map(quoted, names))} from {link.place} "  # noqa: S608 - all quoted
-            f"where {token} > ? and {token} <= ?"
-        )
-        self._decoders = {
-            name: made
-            for _, _, name, kind in self._select.result_metadata
-            if (made := decoder(kind)) is not None
-        }
+        self._select = select_of(self._link, self._schema)
+        self._decoders = decoders_of(self._select)
 
     async def read(self, most: int, wait_seconds: float) -> Batch | None:
         try:

@@ -14,9 +14,10 @@ import asyncpg
 from queenstream.batches import Batch
 from queenstream.connectors import _postgres_tables as tables
 from queenstream.connectors._broker import log
+from queenstream.connectors._postgres_keys import KeyOrder, cast
 from queenstream.connectors._postgres_link import Away, Link, url_of
-from queenstream.connectors._postgres_settling import Settling, check_cursor
-from queenstream.connectors._postgres_tables import Column, Table, quoted
+from queenstream.connectors._postgres_settling import Rule, SettledTop, Settling, check_cursor
+from queenstream.connectors._postgres_tables import Table
 from queenstream.connectors.base import Context, Positions, Reader
 from queenstream.connectors.fitting import fit, schema_of
 from queenstream.errors import ConfigError
@@ -133,12 +134,13 @@ class SnapshotReader(_TableReader):
         return found[:most]
 
     def _query(self) -> str:
-        order = [self._table.columns[name] for name in self._table.order]
-        wanted = ", ".join([*self._selected, *(f"{quoted(each.name)}::text" for each in order)])
-        query = f"select {wanted} from {self._table.sql} r"
-        if self._after is not None:
-            query += f" where {_after(order, 1)}"
-        return f"{query} order by {_ordered(order)}" if order else query
+        if not self._table.order:
+            return f"select {', '.join(self._selected)} from {self._table.sql} r"
+        order = KeyOrder(self._table, tuple(self._table.columns[name] for name in self._table.order))
+        return (
+            f"select {', '.join([*self._selected, order.marks])} from {self._table.sql} r "
+            f"where {order.beyond(self._after)} order by {order.ordered}"
+        )
 
     async def commit(self) -> None:
         """There is nobody to tell."""
@@ -160,7 +162,6 @@ class CursorReader(_TableReader):
     def __init__(self, source: Postgres, context: Context) -> None:
         super().__init__(source, context)
         self._top: str | None = None  # up to which everything is committed that ever will be
-        self._waiting: Settling | None = None
         self._warned = False
         self._lag: float | None = None
         self._lag_known = 0.0
@@ -172,10 +173,8 @@ class CursorReader(_TableReader):
     async def _prepare(self, connection: asyncpg.Connection[Any]) -> None:
         table = await tables.find(connection, self._source.table)
         self._look_at(table)
-        assert self._source.cursor is not None, "else it is a snapshot"
-        self._cursor = table.column(self._source.cursor)
-        self._rule = await check_cursor(connection, table, self._cursor)
-        self._ties = [table.columns[name] for name in (() if self._rule.unique else table.order)]
+        self._rule, self._order = await growing(connection, table, self._source)
+        self._settled = SettledTop(self._rule, self._order)
         await self._measure(connection)
 
     async def read(self, most: int, wait_seconds: float) -> Batch | None:
@@ -186,7 +185,7 @@ class CursorReader(_TableReader):
             except Away as error:
                 if not error.waits:
                     raise
-                self._waiting = None
+                self._settled.forget()
                 await self._link.wait(error, wait_seconds)
                 return Batch([])
             if rows:
@@ -196,19 +195,19 @@ class CursorReader(_TableReader):
             left = ends - time.monotonic()
             if left <= 0:
                 return Batch([])
-            await asyncio.sleep(min(left, LOOK_SECONDS if self._waiting is None else SETTLE_SECONDS))
+            await asyncio.sleep(min(left, LOOK_SECONDS if self._settled.waiting is None else SETTLE_SECONDS))
 
     async def _page(self, connection: asyncpg.Connection[Any], most: int) -> list[asyncpg.Record]:
         if self._top is None and not await self._find_top(connection):
             return []
-        given = self._given()
-        marks = ", ".join(f"{quoted(each.name)}::text" for each in (self._cursor, *self._ties))
-        up_to = f"{quoted(self._cursor.name)} <= {_cast(self._cursor, len(given) + 1)}"
+        given, order = self._given(), self._order
+        beyond = order.beyond(given)
+        number = len(given or ()) + 1
+        up_to = f"{order.leading} <= {cast(order.columns[0], number)}"
         rows = await connection.fetch(
-            f"select {', '.join([*self._selected, marks])} from {self._table.sql} r "
-            f"where {self._beyond(1)} and {up_to} "
-            f"order by {_ordered([self._cursor, *self._ties])} limit ${len(given) + 2}",
-            *given,
+            f"select {', '.join([*self._selected, order.marks])} from {self._table.sql} r "
+            f"where {beyond} and {up_to} order by {order.ordered} limit ${number + 1}",
+            *(given or ()),
             self._top,
             most,
         )
@@ -218,56 +217,20 @@ class CursorReader(_TableReader):
 
     async def _find_top(self, connection: asyncpg.Connection[Any]) -> bool:
         """Up to where can be read now; False: there is nothing new, or not yet."""
-        if self._waiting is None:
-            top = await self._highest(connection)
-            if top is None:
-                return False
-            self._waiting = Settling(top, await self._rule.writers(connection))
+        if self._settled.waiting is None:
             self._warned = False
-        elif self._waiting.writers:
-            self._waiting.saw(await self._rule.writers(connection))
-        if self._waiting.writers:
-            self._warn()
-            return False
-        self._top, self._waiting = self._waiting.top, None
-        return True
+        self._top = await self._settled.find(connection, self._given())
+        if self._settled.waiting is not None:
+            self._warn(self._settled.waiting)
+        return self._top is not None
 
-    async def _highest(self, connection: asyncpg.Connection[Any]) -> str | None:
-        name = quoted(self._cursor.name)
-        given = self._given()
-        beyond = f"select {name} from {self._table.sql} where {self._beyond(1)} order by {name} desc limit 1"
-        query = f"select ({beyond})::text"
-        if self._rule.holds_highest:  # more rows of the highest value may come: the one before it
-            lower = (
-                f"select max({name}) from {self._table.sql} where {name} < ({beyond}) and {self._beyond(1)}"
-            )
-            query = f"select ({lower})::text"
-        found = await connection.fetchval(query, *given)
-        return None if found is None else str(found)
+    def _given(self) -> list[str] | None:
+        return None if self._position is None else [self._position[0], *self._position[1]]
 
-    def _given(self) -> list[str]:
-        return [] if self._position is None else [self._position[0], *self._position[1]]
-
-    def _beyond(self, first: int) -> str:
-        """The rows after the position; its values are parameters from ``first`` on."""
-        name = quoted(self._cursor.name)
-        if self._position is None:
-            return f"{name} is not null"
-        if not self._ties:
-            return f"{name} > {_cast(self._cursor, first)}"
-        # The first condition says what the second one does, in a way that an index on the column serves.
-        return f"{name} >= {_cast(self._cursor, first)} and {_after([self._cursor, *self._ties], first)}"
-
-    def _warn(self) -> None:
-        assert self._waiting is not None
-        if not self._warned and self._waiting.seconds > PATIENCE_SECONDS:
+    def _warn(self, waiting: Settling) -> None:
+        if not self._warned and waiting.seconds > PATIENCE_SECONDS:
             self._warned = True
-            log.warning(
-                "%s waits for %d transactions that may still add rows before those that are there: %s",
-                self._context.node,
-                len(self._waiting.writers),
-                self._rule.told,
-            )
+            log.warning(waits_for(self._context.node, waiting, self._rule))
 
     async def commit(self) -> None:
         if time.monotonic() - self._lag_known > LAG_SECONDS:
@@ -278,31 +241,43 @@ class CursorReader(_TableReader):
 
     async def _measure(self, connection: asyncpg.Connection[Any]) -> None:
         self._lag_known = time.monotonic()
-        given = self._given()
-        counted = await connection.fetchval(
-            f"select count(*) from (select from {self._table.sql} where {self._beyond(1)} "
-            f"limit {MOST_COUNTED + 1}) behind",
-            *given,
-        )
+        counted = await rows_behind(connection, self._order, self._given())
         self._lag = None if counted > MOST_COUNTED else counted
 
     def drained(self) -> bool:
-        return self._waiting is None or self._waiting.seconds > PATIENCE_SECONDS
+        waiting = self._settled.waiting
+        return waiting is None or waiting.seconds > PATIENCE_SECONDS
 
     def lag(self) -> float | None:
         return self._lag
 
 
-def _cast(column: Column, number: int) -> str:
-    """A parameter that travels as text: positions are JSON, and every type can be text."""
-    return f"${number}::text::{column.type}"
+async def growing(
+    connection: asyncpg.Connection[Any], table: Table, source: Postgres
+) -> tuple[Rule, KeyOrder]:
+    """How a table grows that is read by its cursor, and in which order; ``ConfigError`` if it cannot be."""
+    assert source.cursor is not None, "else it is a snapshot"
+    cursor = table.column(source.cursor)
+    rule = await check_cursor(connection, table, cursor)
+    ties = [table.columns[name] for name in (() if rule.unique else table.order)]
+    return rule, KeyOrder(table, (cursor, *ties), nullable=True)
 
 
-def _after(columns: Sequence[Column], first: int) -> str:
-    names = ", ".join(quoted(column.name) for column in columns)
-    values = ", ".join(_cast(column, first + at) for at, column in enumerate(columns))
-    return f"({names}) > ({values})"
+async def rows_behind(
+    connection: asyncpg.Connection[Any], order: KeyOrder, after: Sequence[str] | None
+) -> int:
+    """How many rows there are after a position; one more than ``MOST_COUNTED`` stands for any more."""
+    counted: int = await connection.fetchval(
+        f"select count(*) from (select from {order.table.sql} r where {order.beyond(after)} "
+        f"limit {MOST_COUNTED + 1}) behind",
+        *(after or ()),
+    )
+    return counted
 
 
-def _ordered(columns: Sequence[Column]) -> str:
-    return ", ".join(f"r.{quoted(column.name)}" for column in columns)  # not what is selected of that name
+def waits_for(node: str, waiting: Settling, rule: Rule) -> str:
+    """What the log says of a reader that is held up."""
+    return (
+        f"{node} waits for {len(waiting.writers)} transactions that may still add rows before those that "
+        f"are there: {rule.told}"
+    )

@@ -11,14 +11,18 @@ written: PostgreSQL's list of locks says who is there, and who comes later draws
   the database count that are running.
 """
 
+# ruff: noqa: S608 - names are from the catalogue and quoted, values are parameters
+
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
 
+from queenstream.connectors._postgres_keys import KeyOrder
 from queenstream.connectors._postgres_tables import VIEWS, Column, Table, quoted
 from queenstream.errors import ConfigError
 
@@ -98,6 +102,47 @@ class Settling:
     def seconds(self) -> float:
         """How long it has been waited."""
         return time.monotonic() - self._since
+
+
+class SettledTop:
+    """Finds the highest value of a growing table up to which every row is committed that ever will be.
+
+    ``waiting``: a value was seen, and somebody may still commit a lower one.
+    """
+
+    def __init__(self, rule: Rule, order: KeyOrder) -> None:
+        self._rule = rule
+        self._order = order
+        self.waiting: Settling | None = None
+
+    async def find(self, connection: asyncpg.Connection[Any], after: Sequence[str] | None) -> str | None:
+        """Up to where can be read now; None: there is nothing new after this position, or not yet."""
+        if self.waiting is None:
+            top = await self._highest(connection, after)
+            if top is None:
+                return None
+            self.waiting = Settling(top, await self._rule.writers(connection))
+        elif self.waiting.writers:
+            self.waiting.saw(await self._rule.writers(connection))
+        if self.waiting.writers:
+            return None
+        found, self.waiting = self.waiting.top, None
+        return found
+
+    def forget(self) -> None:
+        """Begin again: the server was away, and so its list of who writes is void."""
+        self.waiting = None
+
+    async def _highest(self, connection: asyncpg.Connection[Any], after: Sequence[str] | None) -> str | None:
+        order, name = self._order, self._order.leading
+        table = f"{order.table.sql} r"
+        beyond = f"select {name} from {table} where {order.beyond(after)} order by {name} desc limit 1"
+        query = f"select ({beyond})::text"
+        if self._rule.holds_highest:  # more rows of the highest value may come: the one before it
+            lower = f"select max({name}) from {table} where {name} < ({beyond}) and {order.beyond(after)}"
+            query = f"select ({lower})::text"
+        found = await connection.fetchval(query, *(after or ()))
+        return None if found is None else str(found)
 
 
 async def check_cursor(connection: asyncpg.Connection[Any], table: Table, cursor: Column) -> Rule:

@@ -22,7 +22,7 @@ _LONGEST = 63  # bytes of a name; what is longer PostgreSQL cuts off
 
 VIEWS = ("v", "m", "f")  # kinds of relations behind which are others, or another server
 
-_KINDS: dict[str, Type] = {
+KINDS: dict[str, Type] = {
     **dict.fromkeys(("text", "character varying", "character", "name", "citext", "uuid"), types.STRING),
     "boolean": types.BOOLEAN,
     "smallint": types.SMALLINT,
@@ -113,7 +113,7 @@ class Column:
     @property
     def kind(self) -> Type | None:
         """Our type of its values; None: what only PostgreSQL knows."""
-        return _KINDS.get(self.bare)
+        return KINDS.get(self.bare)
 
     @property
     def selected(self) -> str:
@@ -122,7 +122,7 @@ class Column:
         if self.bare == "timestamp without time zone":  # as everywhere with us: it is UTC
             return f"{name} at time zone 'UTC'"
         of = self.bare.removesuffix("[]")
-        plain = of in _KINDS and of not in ("uuid", "timestamp without time zone")
+        plain = of in KINDS and of not in ("uuid", "timestamp without time zone")
         return name if plain else f"{name}::text"
 
 

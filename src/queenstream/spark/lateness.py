@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from queenstream.pipeline import nodes
-from queenstream.pipeline.endpoints import Kafka, Queue
+from queenstream.pipeline.endpoints import Cassandra, Kafka, Postgres, Queue
 from queenstream.pipeline.nodes import Node
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
@@ -32,6 +32,7 @@ from queenstream.spark.native.needed import needed
 from queenstream.spark.native.replays import Replays
 from queenstream.spark.native.steps import read, source_columns, through
 from queenstream.spark.sources import Feed, batch_of_broker
+from queenstream.spark.tables.load import batch_of_table
 from queenstream.spark.versions import parse_offset
 from queenstream.windows import Sliding, Tumbling
 
@@ -106,6 +107,9 @@ class LateRecords:
         """The rows of a batch, from where the query had them."""
         start, end = (parse_offset(source[name]) for name in ("startOffset", "endOffset"))
         into = self._feeds.get(reading.name)
+        if isinstance(reading.source, Postgres | Cassandra):
+            place = (reading.source, reading.name, self._told, source_columns(reading, schema))
+            return batch_of_table(self._spark, *place, start, end)
         if into is None and isinstance(reading.source, Kafka):
             rows = batch_of_kafka(self._spark, reading.source, start, end)
             return typed_rows(rows, reading.source, schema, source_columns(reading, schema))

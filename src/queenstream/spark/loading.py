@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from queenstream.pipeline.endpoints import Kafka, Queue, Stream
+from queenstream.pipeline.endpoints import Cassandra, Kafka, Postgres, Queue, Stream
 from queenstream.pipeline.nodes import Read
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
@@ -19,9 +19,11 @@ from queenstream.spark.sources import (
     QueueDecoder,
     StreamDecoder,
     is_fed,
+    marks_end,
     read_broker,
     read_fed,
 )
+from queenstream.spark.tables.load import read_table
 
 
 class Sources:
@@ -45,6 +47,8 @@ class Sources:
         if is_fed(read.source):
             empty = self.home is None
             return self._spark.createDataFrame([], columns) if empty else self._fed(read, columns)
+        if isinstance(read.source, Postgres | Cassandra):
+            return read_table(self._spark, read.source, read.name, self._told, columns, typed=True)
         if isinstance(read.source, Kafka):
             messages = self._of_kafka(read.source)
             return typed_rows(messages, read.source, schema, columns)
@@ -54,6 +58,8 @@ class Sources:
         """As its decoder takes it."""
         if is_fed(read.source):
             return self._fed(read, FED)
+        if isinstance(read.source, Postgres | Cassandra):
+            return read_table(self._spark, read.source, read.name, self._told, FED, typed=False)
         if isinstance(read.source, Kafka):
             return self._of_kafka(read.source)
         return self._of_broker(read, None)
@@ -73,7 +79,7 @@ class Sources:
 def decoder(number: int, read: Read) -> Decoder:
     """What makes records of the plain rows of the plan's source of this number."""
     source = read.source
-    if is_fed(source):
+    if marks_end(source):
         return FedDecoder(number)
     if isinstance(source, Queue):
         schema = None if source.schema is None else Schema.of(source.schema)

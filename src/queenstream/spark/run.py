@@ -49,7 +49,7 @@ from queenstream.spark.restarts import Restarts
 from queenstream.spark.sinks.delivery import Delivery, Query
 from queenstream.spark.sinks.names import sinks_of
 from queenstream.spark.sinks.storage import storage_at
-from queenstream.spark.sources import BATCH_RECORDS, Feed, feed, is_fed
+from queenstream.spark.sources import BATCH_RECORDS, Feed, feed, is_fed, marks_end
 from queenstream.spark.supervisor import Supervisor
 
 __all__ = ["SparkRun", "start"]
@@ -74,7 +74,7 @@ def start(plan: Plan, options: RunOptions) -> SparkRun:
     if options.from_checkpoint is not None and options.checkpoint is None:
         raise ConfigError("from_checkpoint needs to know where it is; add checkpoint='folder'")
     for read in plan.sources:
-        if is_fed(read.source):
+        if marks_end(read.source):
             reader_for(read.source, Context(plan.name, read.name, options.url, token=options.token))
     for name, sink in sinks_of(plan).items():
         writer_for(sink, Context(plan.name, name, options.url, token=options.token))

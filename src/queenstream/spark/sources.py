@@ -1,5 +1,5 @@
 """How a query reads a source. Queues and streams are read by the tasks, through ``format("queen")``, and
-topics through Spark's own source (``kafka.py``).
+topics through Spark's own source (``kafka.py``); tables by the tasks, too (``tables/``).
 
 Everything else is read here on the driver by its connector, and fed: each batch becomes a file in a folder of
 the checkpoint, with the position after it, and a batch of the query is one file. So what was read once is
@@ -26,7 +26,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from queenstream.batches import Batch
 from queenstream.errors import ConfigError
-from queenstream.pipeline.endpoints import Kafka, Queue, Source, Stream
+from queenstream.pipeline.endpoints import Cassandra, Kafka, Postgres, Queue, Source, Stream
 from queenstream.pipeline.running import RunOptions
 from queenstream.schemas import Schema
 from queenstream.schemas.types import Struct
@@ -71,6 +71,11 @@ class Decoder(Protocol):
 
 def is_fed(source: Source[Any]) -> bool:
     """Whether a source is read on the driver."""
+    return not isinstance(source, Queue | Stream | Kafka | Postgres | Cassandra)
+
+
+def marks_end(source: Source[Any]) -> bool:
+    """Whether a source's rows are those of ``FED``: each says what it is, and the last one may be the end."""
     return not isinstance(source, Queue | Stream | Kafka)
 
 

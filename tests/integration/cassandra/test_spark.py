@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from queenstream import Files, Function, Pipeline
-from queenstream.pipeline.running import RunKeywords
-from tests.integration.cassandra.tools import Cql, Endpoint, Failing, row, stored
+from queenstream import DeadLetters, Files, Function, Pipeline
+from queenstream.errors import ConfigError
+from queenstream.pipeline.running import EngineName, RunKeywords
+from queenstream.spark import checkpoints
+from tests.integration.cassandra.tools import KEYSPACE, Cql, Endpoint, Failing, row, stored, written
 from tests.servers.cassandra import Node
 
 LONG = bool(os.environ.get("QUEENSTREAM_LONG"))
@@ -49,3 +52,40 @@ def test_into_a_table_and_out_of_it(
     late.to(copy).run(**on_spark(tmp_path / "copy"))
     with node.connected() as session:
         assert stored(Cql(session), f"{table}_copy") == [each for each in found if each["k"] >= 100]
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.timeout(400)
+def test_tasks_read_the_ring_in_batches(table: str, endpoint: Endpoint, cql: Cql, tmp_path: Path) -> None:
+    """One partition is larger than a batch, and than a page; one row does not fit the schema."""
+    columns = "k int, n int, text text, u uuid, at timestamp, primary key (k, n)"
+    cql.run(f"create table {KEYSPACE}.{table} ({columns})")
+    at, u = "2026-01-31T12:00:00Z", "00000000-0000-0000-0000-000000000005"
+    rows = [{"k": n % 3_000, "n": n, "text": f"{n}", "u": u, "at": at} for n in range(12_000)]
+    rows += [{"k": 5_000, "n": n, "text": f"{n}"} for n in range(7_000)]
+    rows[5]["text"] = "five"
+    assert asyncio.run(written(endpoint(), rows)) == []
+    for number, schema in enumerate((None, "k int, n bigint, text int, u string, at timestamp")):
+        found: dict[EngineName, list[Any]] = {"local": [], "spark": []}
+        letters: dict[EngineName, list[Any]] = {"local": [], "spark": []}
+        for engine, to in found.items():
+            told = DeadLetters(Function(letters[engine].append, name="letters"))
+            made = Pipeline(engine).source(endpoint(schema=schema), on_error=told).to(to.append)
+            made.run(engine=engine, max_batch_rows=4_000, checkpoint=str(tmp_path / f"{engine}{number}"))
+            to.sort(key=lambda each: (each["k"], each["n"]))
+        assert found["spark"] == found["local"]
+        assert len(found["spark"]) == len(rows) - (schema is not None)
+        here, there = (
+            [(each["record"], each["error"]) for each in letters[engine]] for engine in ("local", "spark")
+        )
+        assert there == here
+        newest, *before = checkpoints.batches(tmp_path / f"spark{number}", "spark")
+        assert len(before) >= 3
+        assert newest.positions[0]["done"]
+
+
+@pytest.mark.usefixtures("spark", "node")
+@pytest.mark.timeout(400)
+def test_what_is_wrong_with_a_table_is_said_before_anything_runs(endpoint: Endpoint) -> None:
+    with pytest.raises(ConfigError, match="there is no table nothing in the keyspace"):
+        Pipeline("p").source(endpoint("nothing")).to(print).run()

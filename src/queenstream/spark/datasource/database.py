@@ -119,6 +119,11 @@ def connected(url: str, *, patient: bool = False) -> Iterator[Database]:
         database.close()
 
 
+def open_database(url: str) -> Database:
+    """A connection that is nobody else's, to be closed; a server that is away is waited for."""
+    return _patiently(lambda: _open(url))
+
+
 def asked(url: str, work: Callable[[Database], T]) -> T:
     """What ``work`` gives; while the server is away, wait for it and begin again: it may be done twice.
 
@@ -155,6 +160,10 @@ def _take(url: str) -> Database:
             kept.close()
         else:
             return kept
+    return _open(url)
+
+
+def _open(url: str) -> Database:
     try:
         return Database(url)
     except adbc.Error as error:

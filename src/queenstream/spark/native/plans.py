@@ -35,7 +35,7 @@ from queenstream.spark.native.stage import SinkParquet, SinkQueue, StageColumns
 from queenstream.spark.native.steps import Load, check_readable, read, through
 from queenstream.spark.sinks.delivery import SinkBatch, is_ordered
 from queenstream.spark.sinks.stage import StageOptions
-from queenstream.spark.sources import is_fed
+from queenstream.spark.sources import marks_end
 
 _SWITCH = "_enable_debugging_cache"
 
@@ -89,10 +89,10 @@ class Native:
         names |= {
             count_name("taken", each.name): (each.name, ("taken",))
             for each in reads
-            if each in self._plan.inputs and (is_fed(each.source) or self._is_counted)
+            if each in self._plan.inputs and (marks_end(each.source) or self._is_counted)
         }
         late_at = None if self._with_state is None else self._with_state.name
-        all_of = None if self._is_counted or is_fed(reads[0].source) else reads[0].name
+        all_of = None if self._is_counted or marks_end(reads[0].source) else reads[0].name
         return Observed(names, late_at, all_of, self.clock, self._first, self._replays.counted)
 
     @property

@@ -23,7 +23,7 @@ from queenstream.spark.kinds import spark_type
 from queenstream.spark.native.failures import FAILURE, MISFIT, Failures, count_name, number_of
 from queenstream.spark.native.frames import CLOCK, ENDED, Clock, Frame, known
 from queenstream.spark.native.needed import needed
-from queenstream.spark.sources import END, is_fed
+from queenstream.spark.sources import END, marks_end
 from queenstream.spark.sources import FAILURE as FAILED
 
 Load = Callable[[nodes.Read, Schema | None], DataFrame]
@@ -36,7 +36,7 @@ Without a schema: as its decoder takes them.
 def source_columns(read: nodes.Read, schema: Schema) -> str:
     """The columns that a source's rows must have, with records of these fields."""
     record = spark_type(types.Struct(schema.fields))
-    if is_fed(read.source):
+    if marks_end(read.source):
         return f"kind INT, seq LONG, time LONG, record {record}, {MISFIT} BINARY"
     return f"data {record}, id LONG, created_at TIMESTAMP, {MISFIT} BINARY"
 
@@ -56,7 +56,7 @@ def read(
     """
     check_readable(node)
     schema = needed(failures.plan, node)
-    if is_fed(node.source):
+    if marks_end(node.source):
         fed = _read_fed(node, failures, source, schema)
         return fed if clock is None else fed.watch(clock)
     bad, failure = f.col(MISFIT).isNotNull(), failures.misfit(node)
@@ -102,7 +102,7 @@ def check_readable(node: nodes.Read) -> None:
     elif isinstance(source, Kafka):
         if source.envelope or source.format != "json" or not _is_bare(schema.fields):
             raise NotNative("messages that are not plain JSON, or with fields that are filled in")
-    elif not is_fed(source):
+    elif not marks_end(source):
         raise NotNative("windows of a stream")
 
 

@@ -1,0 +1,86 @@
+"""Tables as data frames of a query."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from queenstream.connectors.fitting import schema_of
+from queenstream.errors import ConfigError
+from queenstream.pipeline.endpoints import Cassandra, Postgres
+from queenstream.pipeline.running import RunOptions
+from queenstream.spark.tables.cassandra import CassandraSource, check_table, options_of
+from queenstream.spark.tables.options import Limits, packed_value
+from queenstream.spark.tables.postgres import PostgresSource, plan_of
+
+_MOST_ROWS = 500_000  # in a batch, unless the run says otherwise
+_MOST_ROWS_IN_PYTHON = 100_000  # the same, where each is a record of Python
+_MOST_BYTES = 64 << 20
+
+Table = Postgres | Cassandra
+
+
+def read_table(
+    spark: SparkSession, source: Table, node: str, told: RunOptions, columns: str, *, typed: bool
+) -> DataFrame:
+    """The rows of a table, in columns as ``sources.FED`` has them; ``node`` is the step that reads."""
+    if importlib.util.find_spec("pyspark.sql.streaming.datasource") is None:
+        raise ConfigError(
+            f"{source.title}: tables are read on Spark from PySpark 4.2 on; install that, or run with "
+            "engine='local'"
+        )
+    kind, options = _source(spark, source, node, told, typed=typed)
+    reader = spark.readStream.schema(columns)
+    if isinstance(source, Postgres):
+        _check(options, columns)
+    else:
+        check_table(source, schema_of(source.schema))
+    return reader.format(kind.name()).options(**options).load()
+
+
+def batch_of_table(
+    spark: SparkSession, source: Table, node: str, told: RunOptions, columns: str, start: Any, end: Any
+) -> DataFrame:
+    """The rows between two offsets, as they are now: a batch that was read before."""
+    kind, options = _source(spark, source, node, told, typed=True)
+    options |= {"start": json.dumps(start), "end": json.dumps(end)}
+    return spark.read.schema(columns).format(kind.name()).options(**options).load()
+
+
+def _source(
+    spark: SparkSession, source: Table, node: str, told: RunOptions, *, typed: bool
+) -> tuple[type[DataSource], dict[str, str]]:
+    limits = Limits(
+        told.max_batch_rows or (_MOST_ROWS if typed else _MOST_ROWS_IN_PYTHON),
+        told.max_batch_bytes or _MOST_BYTES,
+        spark.sparkContext.defaultParallelism,
+    )
+    options = {"node": node, "schema": packed_value(schema_of(source.schema)), **limits.options()}
+    if isinstance(source, Postgres):
+        from queenstream.connectors._postgres_link import url_of  # with its driver: not for who has no table
+
+        kind: type[DataSource] = PostgresSource
+        options |= {"table": source.table, "pg": url_of(source.url, source.title)}
+        if source.cursor is not None:
+            options["cursor"] = source.cursor
+    else:
+        kind = CassandraSource
+        options |= options_of(source)
+    spark.dataSource.register(kind)
+    return kind, options
+
+
+def _check(options: dict[str, str], columns: str) -> None:
+    """What is wrong with a table is said before anything runs."""
+    lower = {name.lower(): value for name, value in options.items()}
+    schema = StructType.fromDDL(columns)
+    assert isinstance(schema, StructType), "columns are several"
+    plan = plan_of(lower, schema)
+    with ThreadPoolExecutor(1) as thread:  # a notebook's own event loop may run in this one
+        thread.submit(plan.check).result()
