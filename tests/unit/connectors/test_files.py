@@ -185,7 +185,7 @@ async def test_parquet_without_pyarrow_says_what_to_install(
 ) -> None:
     write(tmp_path / "a.parquet", rows_of(1))
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(ConfigError, match=r"Parquet files need pyarrow; install it with pip install"):
+    with pytest.raises(ConfigError, match=r"Parquet and ORC need pyarrow; install it with pip install"):
         await everything(Files(tmp_path / "a.parquet"))
 
 
