@@ -26,6 +26,7 @@ from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
 from queenstream.schemas import Schema
 from queenstream.spark.aggregating import TIME
+from queenstream.spark.files import FileSource
 from queenstream.spark.kafka import batch_of_kafka, typed_rows
 from queenstream.spark.native.failures import Failures
 from queenstream.spark.native.frames import ENDED, Clock
@@ -41,7 +42,7 @@ log = logging.getLogger("queenstream.spark")
 class LateRecords:
     """Counts the late records of batches. ``feeds``: the sources that are read on the driver.
 
-    ``order``: the sources as Spark's progress has them.
+    ``order``: the sources as Spark's progress has them. ``files``: those of files that tasks read.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class LateRecords:
         told: RunOptions,
         clock: Clock,
         order: Sequence[nodes.Read],
+        files: Mapping[str, FileSource],
     ) -> None:
         self._plan = plan
         self._spark = spark
@@ -59,6 +61,7 @@ class LateRecords:
         self._told = told
         self._clock = clock
         self._order = order
+        self._files = files
         self._warned = False
 
     def __call__(self, progress: Any) -> int:
@@ -105,6 +108,9 @@ class LateRecords:
     def _again(self, source: Any, reading: nodes.Read, schema: Schema) -> DataFrame:
         """The rows of a batch, from where the query had them."""
         start, end = (json.loads(source[name] or "null") for name in ("startOffset", "endOffset"))
+        files = self._files.get(reading.name)
+        if files is not None:
+            return files.again(schema, self._order.index(reading), start, end)
         into = self._feeds.get(reading.name)
         if into is None and isinstance(reading.source, Kafka):
             rows = batch_of_kafka(self._spark, reading.source, start, end)
@@ -114,8 +120,8 @@ class LateRecords:
             where = (start["id"], end["id"])
             return batch_of_broker(self._spark, reading.source, self._told, *where, schema)
         first = -1 if start is None else start["logOffset"]
-        files = [str(into.file(number)) for number in range(first + 1, end["logOffset"] + 1)]
-        return self._spark.read.schema(source_columns(reading, schema)).parquet(*files)
+        fed = [str(into.file(number)) for number in range(first + 1, end["logOffset"] + 1)]
+        return self._spark.read.schema(source_columns(reading, schema)).parquet(*fed)
 
 
 def _between(first: Node, last: Node) -> list[Node]:

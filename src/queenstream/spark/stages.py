@@ -52,7 +52,8 @@ class Entry:
         troubles = Troubles(self._pipeline)
         router = Router(self._graph, troubles)
         passage = Passage()
-        for batch in batches:
+        pieces = getattr(self._decoder, "pieces", None)  # of what comes in rows as large as files
+        for batch in batches if pieces is None else pieces(batches):
             try:
                 self._through(batch, router, troubles, passage)
             except StepFailed as ended:

@@ -172,6 +172,8 @@ class Failures:
             return Failed(node, record, error, Along())
         schema, keys = self.inputs[step]
         found = _decoder.decode(told)
+        if isinstance(node, nodes.Read):
+            return Failed(node, found[RECORD], _unfit(node, found[RECORD]), Along())
         record = schema.coerce(found[RECORD])
         values = Schema(tuple(Field(f"key_{at}", each.type) for at, each in enumerate(keys)))
         key = tuple(values.coerce(found[_KEYS]).values()) if keys else None
@@ -197,6 +199,17 @@ class Failures:
                 error.__cause__ = failed.error
                 return error
         return None
+
+
+def _unfit(node: nodes.Read, record: Any) -> Exception:
+    """Why a record does not fit a source's schema."""
+    schema = node.source.columns
+    assert schema is not None, "it is typed"
+    try:
+        schema.coerce(record)
+    except PayloadInvalid as error:
+        return error
+    return PayloadInvalid("the record does not fit the schema")
 
 
 def _why(node: Node, record: Any) -> Exception:
