@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,7 @@ from queenstream.pipeline.policies import DeadLetters
 from queenstream.pipeline.running import EngineName
 from queenstream.pipeline.state import State
 from queenstream.spark.run import SparkRun
+from tests.integration.spark import files_job
 
 pyarrow: Any = importlib.import_module("pyarrow")  # it has no types
 parquet: Any = importlib.import_module("pyarrow.parquet")
@@ -153,7 +158,9 @@ def test_quoted_values_may_hold_line_ends(tmp_path: Path) -> None:
 
 
 def test_parquet_of_other_types_is_made_to_fit(tmp_path: Path) -> None:
-    texts = pyarrow.table({"n": ["1", "x", "3"], "at": pyarrow.array([0, 1, 2], pyarrow.timestamp("ns"))})
+    texts = pyarrow.table(
+        {"n": ["1", "x", "3"], "at": pyarrow.array([0, 1_000, 2_000], pyarrow.timestamp("ns"))}
+    )
     parquet.write_table(texts, tmp_path / "a.parquet")
     narrow = pyarrow.table({"n": pyarrow.array([4, None], pyarrow.int16()), "extra": [1, 2]})
     parquet.write_table(narrow, tmp_path / "b.parquet")
@@ -173,7 +180,8 @@ def test_parquet_widens_without_python(tmp_path: Path) -> None:
         "part": [{"b": [1, 2], "a": "x"}, None],
     }
     parquet.write_table(pyarrow.table(made), tmp_path / "a.parquet")
-    schema = "n bigint, x double, i double, at timestamp, part struct<a: string, b: array<bigint>, c: int>, no date"
+    part = "struct<a: string, b: array<bigint>, c: int>"
+    schema = f"n bigint, x double, i double, at timestamp, part {part}, no date"
     source = Files(tmp_path, format="parquet", schema=schema)
     found: list[Row] = []
     run = Pipeline("read").source(source).filter("true").to(found.append).start(summary=False)
@@ -309,6 +317,53 @@ def test_a_path_with_nothing_is_an_error(tmp_path: Path) -> None:
             Pipeline("read").source(Files(place, schema=SCHEMA)).to(print).run(summary=False)
 
 
+def test_killed_anywhere_a_run_over_files_gives_what_an_undisturbed_one_does(tmp_path: Path) -> None:
+    """Killed early, and again around the last batches, where the end is."""
+    days = 8
+    for number in range(days):
+        rows = [
+            {"n": number * 100 + each, "at": NOON + timedelta(minutes=number * 10 + each % 10)}
+            for each in range(50)
+        ]
+        write(tmp_path / "in" / f"{number:02}.parquet", rows)
+    commits = tmp_path / "state" / "summed" / "spark" / "commits"
+
+    def done() -> int:
+        return len([each for each in commits.glob("*") if each.name.isdecimal()])
+
+    def run(kill_at: int) -> int:
+        command = [sys.executable, "-m", "tests.integration.spark.files_job", str(tmp_path)]
+        job = subprocess.Popen(command, start_new_session=True)
+        try:
+            until(lambda: job.poll() is not None or done() >= kill_at)
+        finally:
+            if job.poll() is None:
+                os.killpg(job.pid, signal.SIGKILL)
+        return job.wait()
+
+    assert run(2) == -signal.SIGKILL
+    assert run(days - 1) in (0, -signal.SIGKILL)
+    assert run(1_000) == 0
+    found: list[Row] = []
+    Pipeline("look").source(Files(tmp_path / "out", format="ndjson")).to(found.append).run(
+        engine="local", summary=False
+    )
+    expected: list[Row] = []
+    undisturbed = files_job.summed(tmp_path / "again")
+    (tmp_path / "again").mkdir()
+    (tmp_path / "again" / "in").symlink_to(tmp_path / "in")
+    undisturbed.run(engine="local", summary=False)
+    Pipeline("look").source(Files(tmp_path / "again" / "out", format="ndjson")).to(expected.append).run(
+        engine="local", summary=False
+    )
+    assert len(expected) == days
+
+    def key(row: Row) -> str:
+        return str(row["window_start"])
+
+    assert sorted(found, key=key) == sorted(expected, key=key)
+
+
 # Other file systems
 
 
@@ -317,10 +372,11 @@ def elsewhere(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
     """A file system that only Hadoop knows: a mount table over a folder."""
     conf: Any = spark._jsc.hadoopConfiguration()
     (tmp_path / "data").mkdir()
-    conf.set("fs.viewfs.mounttable.test.link./data", f"file:{tmp_path}/data")
+    name = f"test{time.monotonic_ns()}"  # Hadoop keeps a file system that it knows
+    conf.set(f"fs.viewfs.mounttable.{name}.link./data", f"file:{tmp_path}/data")
     conf.set("fs.AbstractFileSystem.viewfs.impl", "org.apache.hadoop.fs.viewfs.ViewFs")
-    yield "viewfs://test/data"
-    conf.unset("fs.viewfs.mounttable.test.link./data")
+    yield f"viewfs://{name}/data"
+    conf.unset(f"fs.viewfs.mounttable.{name}.link./data")
 
 
 @pytest.mark.parametrize("form", ["ndjson", "csv", "parquet", "orc"])
@@ -334,7 +390,7 @@ def test_other_file_systems_are_read(elsewhere: str, tmp_path: Path, form: FileF
 
 def test_failures_name_the_file_where_it_lies(elsewhere: str, tmp_path: Path) -> None:
     (tmp_path / "data" / "a.csv").write_text("n\n1\n2,3\n")
-    with pytest.raises(StepFailed, match="viewfs://test/data/a.csv line 3: 2 values for 1 fields"):
+    with pytest.raises(StepFailed, match=rf"{elsewhere}/a\.csv line 3: 2 values for 1 fields"):
         Pipeline("read").source(Files(f"{elsewhere}/a.csv")).to(print).run(summary=False)
 
 

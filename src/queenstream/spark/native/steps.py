@@ -107,7 +107,7 @@ def _read_files(
 ) -> Frame:
     """What the JVM has read fits its columns: then only a field may be missing that must be there."""
     assert isinstance(node.source, Files)
-    ended = f.col(ENDED)
+    ends, ended = has_end(failures.plan, node.source), f.col(ENDED)
     rows = source.withColumn(TIME, f.lit(None).cast("timestamp"))
     bad: Column | None = None
     failure = f.lit(None)
@@ -115,13 +115,14 @@ def _read_files(
         bad, failure = f.col(MISFIT).isNotNull(), failures.misfit(node)
     elif required := [each.name for each in schema.fields if each.required]:
         missing = [f.col(RECORD).getField(name).isNull() for name in required]
-        bad, failure = reduce(Column.__or__, missing) & ~ended, failures.input(node, schema, ())
+        bad = reduce(Column.__or__, missing)
+        bad = bad & ~ended if ends else bad
+        failure = failures.input(node, schema, ())
     if bad is not None:
         rows = failures.count(failures.end(rows, node, bad, failure), node, bad, failure)
     if (counted or is_in_pieces(node, source)) and failures.part != "aside":
         taken = ~ended if bad is None else ~ended & ~bad
         rows = rows.observe(count_name("taken", node.name), number_of(taken).alias("taken"))
-    ends = has_end(failures.plan, node.source)
     columns = [RECORD, TIME, SEQ, *([ENDED] if ends else []), *([MISFIT] if MISFIT in rows.columns else [])]
     frame = Frame(rows.select(*columns), schema, failures, ends=ends)
     return frame if bad is None else _kept(node, frame, bad, failure)
