@@ -325,7 +325,7 @@ def _type_fits(kind: Type, found: pa.DataType) -> bool:
     if isinstance(kind, types.Map):  # to Python, a map of a file is a list of pairs
         return False
     if kind in types.INTEGERS:
-        return pa.types.is_signed_integer(found) and found.bit_width <= types.INTEGERS[kind]
+        return bool(pa.types.is_signed_integer(found) and found.bit_width <= types.INTEGERS[kind])
     if kind in types.FRACTIONS:
         return found in (pa.float32(), pa.float64(), pa.int8(), pa.int16(), pa.int32())
     if kind == types.TIMESTAMP:
