@@ -192,7 +192,7 @@ def test_parquet_widens_without_python(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["skip", "fail", "letters"])
-def test_a_field_that_must_be_there_is_asked_for_in_the_jvm(tmp_path: Path, policy: str) -> None:
+def test_a_field_that_must_be_there_is_asked_for_in_the_jvm(tmp_path: Path, policy: Any) -> None:
     write(
         tmp_path / "in" / "a.parquet", [{"user": "a", "n": 1}, {"user": None, "n": 2}, {"user": "c", "n": 3}]
     )

@@ -35,7 +35,8 @@ class Manifest:
     """The files of one source. ``folder`` is where this is kept, ``place`` where the files are.
 
     ``grows``: there may be more later. ``end``: a file to be read after all others, if there is to be one.
-    ``least_size``: what a file counts at least, for the bytes of a batch. ``is_old``: another version's feed.
+    ``least_size``: what a file counts at least, for the bytes of a batch. The files are looked for in
+    ``beside``, and the manifest lies in ``storage``.
     """
 
     def __init__(

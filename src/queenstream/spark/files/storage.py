@@ -123,7 +123,8 @@ class RemoteStorage:
     def find(self, place: str) -> list[Found] | None:
         where, files = self._path(place)
         listed: Any
-        if not glob.has_magic(place) and "{" not in place:
+        is_pattern = glob.has_magic(place) or "{" in place
+        if not is_pattern:
             if not files.exists(where):
                 return None
             listed = files.listStatus(where)
@@ -134,7 +135,7 @@ class RemoteStorage:
             for each in listed or ()
             if each.isFile() and each.getPath().getName()[0] not in "._"
         ]
-        return sorted(found) if listed else None if glob.has_magic(place) else []
+        return None if is_pattern and not found else sorted(found)
 
     def uri(self, path: str) -> str:
         return _hadoop_uri(self._spark, path)
