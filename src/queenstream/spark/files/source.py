@@ -15,6 +15,7 @@ import io
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -134,8 +135,8 @@ class FileSource:
         files = [each for each in files if each != self.manifest.end_uri]
 
         def load(form: str, columns: str, options: Mapping[str, str]) -> DataFrame:
-            there = [each if (path := local_path(each)) is None else str(path) for each in files]
-            return self._spark.read.schema(columns).options(**options).format(form).load(there)
+            there = self._spark.read.schema(columns).options(**options).format(form)
+            return there.load([*map(unquote, files)])
 
         return self._typed(load, schema)
 
@@ -171,7 +172,7 @@ class FileSource:
         if not uris:
             return []
         try:
-            found = self._spark.read.option("mergeSchema", "true").parquet(*uris).schema
+            found = self._spark.read.option("mergeSchema", "true").parquet(*map(unquote, uris)).schema
         except PySparkException:  # they do not go together, or hold what Spark has not
             return [None]
         return [to_arrow_schema(found)]
