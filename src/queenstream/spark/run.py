@@ -380,6 +380,8 @@ class SparkRun(Summarized):
 
     def _begin(self) -> StreamingQuery:
         self._failed_batch = None
+        for source in self._sources.files.values():
+            source.manifest.begin()
         writer = (
             self._rows.writeStream.foreachBatch(self._batch)
             .outputMode("append" if self._native is None else self._native.output_mode)

@@ -211,7 +211,8 @@ def test_a_field_that_must_be_there_is_asked_for_in_the_jvm(tmp_path: Path, poli
     figures = run.get_stats()
     assert figures["steps.files:" + str(tmp_path / "in") + ".failed"] == 1
     if policy == "letters":
-        [letter] = [json.loads(line) for file in (tmp_path / "dead").iterdir() for line in file.open()]
+        lines = [line for file in (tmp_path / "dead").iterdir() for line in file.read_text().splitlines()]
+        [letter] = [json.loads(line) for line in lines]
         assert letter["record"] == {"user": None, "n": 2}
         assert "user must be string and is required" in letter["error"]
 
@@ -361,6 +362,19 @@ def test_killed_anywhere_a_run_over_files_gives_what_an_undisturbed_one_does(tmp
         return str(row["window_start"])
 
     assert sorted(found, key=key) == sorted(expected, key=key)
+
+
+def test_parquet_that_spark_has_written_is_read_by_the_jvm(spark: SparkSession, tmp_path: Path) -> None:
+    """Its times have another type than those of others."""
+    made = spark.range(100).selectExpr("id as n", "timestamp_micros(id * 1000000) as at")
+    made.write.parquet(str(tmp_path / "in"))
+    found: list[Row] = []
+    source = Files(tmp_path / "in", format="parquet", schema="n bigint, at timestamp")
+    run = Pipeline("read").source(source).filter("n % 2 = 0").to(found.append).start(summary=False)
+    run.wait()
+    assert isinstance(run, SparkRun)
+    assert "InArrow" not in run.explain()
+    assert found == read(source, "local", lambda p: p.filter("n % 2 = 0"))
 
 
 # Other file systems

@@ -4,14 +4,16 @@ Spark's file source takes what it has not seen in the order of modification time
 come in the order of their names, and at the end of all sources every window closes. So Spark does not look
 at the source's folder, but at one in the checkpoint with a log of files, ``_spark_metadata``, as Spark's
 own file sink leaves one. In that log the modification time is the number of the file. After the last file of
-a source that does not grow comes a file of ours that says so.
+a source that does not grow comes a file of ours that says so: a new one whenever the query starts. For what
+Spark closes at the end of time it closes in the batch after, and makes none if it was killed before that; nor
+does it keep how far each of several sources was.
 
-What is in the log stays there, in its order, and Spark keeps by itself which files a batch had. So a batch is
-the same after a kill at any point, and the end comes once, after all files, however many batches these take.
+Spark keeps by itself which files a batch had. So a batch is the same after a kill at any point, and the end
+comes after all files, however many batches these take.
 
     <checkpoint>/<pipeline>/feed/<step>/files.json        the files, and the place of each in the order
     <checkpoint>/<pipeline>/feed/<step>/_spark_metadata/  the same for Spark
-    <checkpoint>/<pipeline>/feed/<step>/end               what comes last
+    <checkpoint>/<pipeline>/feed/<step>/end-<number>      what comes last
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ class Manifest:
         self._end = end
         self._least_size = least_size
         self._files: dict[str, tuple[int, int]] = {}  # the size and the place in the order, by URI
-        self.end_uri: str | None = None
+        self._ends = 0  # that there were
+        self.end_prefix: str | None = None
         self.next_place = 0
         self.since = 0
 
@@ -67,6 +70,7 @@ class Manifest:
         _refuse_feed(self.folder)
         known = self._storage.read(f"{self.folder}/files.json")
         told: dict[str, Any] = {} if known is None else json.loads(known)
+        self._ends = told.get("ends", 0)
         self._files = {uri: (size, place) for uri, size, place in told.get("files", ())}
         found = self._look()
         new = [each for each in found if each.uri not in self._files]
@@ -84,11 +88,18 @@ class Manifest:
         self.next_place = first + len(new)
         self.since = int(time.time())
         if self._end is not None:
-            self._storage.write(f"{self.folder}/end", self._end)
-            self.end_uri = self._storage.uri(f"{self.folder}/end")
+            self.end_prefix = self._storage.uri(f"{self.folder}/end-")
         if new or not told.get("ended"):
             self._save()
         self._tell_spark()
+
+    def begin(self) -> None:
+        """A query starts, for the first time or again: its source will end, if it does."""
+        if self._end is not None:
+            self._ends += 1
+            self._storage.write(f"{self.folder}/end-{self._ends}", self._end)
+            self._save()
+            self._tell_spark()
 
     def look(self) -> bool:
         """Take in what has come since, if something has."""
@@ -131,13 +142,13 @@ class Manifest:
 
     def _save(self) -> None:
         files = [[uri, size, place] for uri, (size, place) in self._files.items()]
-        told = {"files": files, "ended": not self._grows}
+        told = {"files": files, "ended": not self._grows, "ends": self._ends}
         self._storage.write(f"{self.folder}/files.json", json.dumps(told).encode())
 
     def _tell_spark(self) -> None:
         sizes = {uri: max(size, self._least_size) for uri, (size, _) in self._files.items()}
-        if self.end_uri is not None:
-            sizes[self.end_uri] = 0
+        if self._end is not None and self._ends:
+            sizes[f"{self.end_prefix}{self._ends}"] = 0
         lines = [_status(uri, size, number) for number, (uri, size) in enumerate(sizes.items(), 1)]
         self._storage.write(f"{self.folder}/_spark_metadata/0", "\n".join(["v1", *lines]).encode())
 

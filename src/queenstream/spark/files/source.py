@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from queenstream import paths
 from queenstream.pipeline import nodes
@@ -132,7 +131,8 @@ class FileSource:
         log = self._home.folder / "spark" / "sources" / str(number)
         after = -1 if start is None else start["logOffset"]
         files = files_of_batches(log, after, end["logOffset"])
-        files = [each for each in files if each != self.manifest.end_uri]
+        end = self.manifest.end_prefix
+        files = [each for each in files if end is None or not each.startswith(end)]
 
         def load(form: str, columns: str, options: Mapping[str, str]) -> DataFrame:
             there = self._spark.read.schema(columns).options(**options).format(form)
@@ -175,7 +175,7 @@ class FileSource:
             found = self._spark.read.option("mergeSchema", "true").parquet(*map(unquote, uris)).schema
         except PySparkException:  # they do not go together, or hold what Spark has not
             return [None]
-        return [to_arrow_schema(found)]
+        return [self._spark.createDataFrame([], found).toArrow().schema]
 
     def _stream(self, form: str, columns: str, options: Mapping[str, str]) -> DataFrame:
         """By Spark's file source, from the folder of the manifest."""
@@ -213,8 +213,8 @@ class FileSource:
     def _blocks(self, load: Load) -> DataFrame:
         """Lines, or whole files: with the place where their block begins, and the file's name if need be."""
         uri = f.col("_metadata.file_path")
-        end = self.manifest.end_uri
-        ended = (f.lit(False) if end is None else uri == f.lit(end)).alias("ended")
+        end = self.manifest.end_prefix
+        ended = (f.lit(False) if end is None else uri.startswith(end)).alias("ended")
         if self._way == "lines":
             rows = load("text", "value STRING", {"lineSep": "\n"})
             value = f.col("value").cast("binary").alias("value")
@@ -281,7 +281,9 @@ def _arrow_schema(uri: str) -> pa.Schema | None:
     path = local_path(uri)
     assert path is not None, "it is a file of this machine"
     try:
-        return pq.read_schema(path)
+        # What Spark writes as times by default (INT96) seems to have nanoseconds, and Spark reads it.
+        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+            return file.schema_arrow
     except (pa.ArrowException, OSError):
         return None
 
