@@ -1,4 +1,4 @@
-"""Files of lines, NDJSON and CSV: read from a byte on, and written.
+"""Files of lines, NDJSON, CSV and text: read from a byte on; NDJSON and CSV are written, too.
 
 A position is ``[byte, line]``: where the next record begins, and how many lines lie before it.
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from pathlib import Path
@@ -24,7 +24,7 @@ from queenstream.errors import ConfigError, PayloadInvalid
 from queenstream.schemas import Schema
 
 MOST_BYTES = 16 << 20  # of a file in one batch
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 _DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
@@ -41,8 +41,10 @@ class Part:
         return len(self.records) + len(self.failures)
 
 
-class NdjsonFile:
-    """A file with a JSON object on each line."""
+class _LinesFile:
+    """A file with a record on each line, of which ``make`` gives it, or None for a line without one."""
+
+    make: Callable[[bytes], dict[str, Any] | None]
 
     def __init__(self, path: Path, position: Sequence[int], follow: bool) -> None:
         self._path = path
@@ -61,16 +63,14 @@ class NdjsonFile:
         for line in _whole_lines(self._file, self._follow):
             self._byte += len(line)
             self._line += 1
-            text = line.removeprefix(_BOM) if self._line == 1 else line
-            if text.isspace():
-                continue
+            text = line.removeprefix(BOM) if self._line == 1 else line
             try:
-                record = _DECODER.decode(text)
-                if type(record) is not dict:
-                    raise ValueError(f"a record is an object, not {type(record).__name__}")
+                record = type(self).make(text)
+                if record is None:
+                    continue
                 part.records.append(record)
             except ValueError as error:  # msgspec's and Unicode's are ValueErrors
-                part.failures.append(_failed(self._path, self._line, text, error))
+                part.failures.append(failed_line(f"{self._path} line {self._line}", text, error))
             if part.size >= most or self._byte >= ends:
                 part.more = True
                 break
@@ -78,6 +78,41 @@ class NdjsonFile:
 
     def close(self) -> None:
         self._file.close()
+
+
+def json_record(line: bytes) -> dict[str, Any] | None:
+    """The object on a line of NDJSON; None: the line is empty. ``ValueError`` if it is no object.
+
+    >>> json_record(b'{"n": 1}'), json_record(b" ")
+    ({'n': 1}, None)
+    """
+    if not line or line.isspace():
+        return None
+    record = _DECODER.decode(line)
+    if type(record) is not dict:
+        raise ValueError(f"a record is an object, not {type(record).__name__}")
+    return record
+
+
+def text_record(line: bytes) -> dict[str, Any]:
+    """The record of a line of text: what stands before its end.
+
+    >>> text_record(b"a b\\r\\n")
+    {'value': 'a b'}
+    """
+    return {"value": line.removesuffix(b"\n").removesuffix(b"\r").decode()}
+
+
+class NdjsonFile(_LinesFile):
+    """A file with a JSON object on each line."""
+
+    make = staticmethod(json_record)
+
+
+class TextFile(_LinesFile):
+    """A file with a text on each line."""
+
+    make = staticmethod(text_record)
 
 
 class CsvFile:
@@ -115,7 +150,7 @@ class CsvFile:
                 if self._unfinished():
                     break
                 text = b"".join(self._taken)
-                part.failures.append(_failed(self._path, self._line + 1, text, error))
+                part.failures.append(failed_line(f"{self._path} line {self._line + 1}", text, error))
             self._step()
             if part.size >= most or self._byte >= ends:
                 part.more = True
@@ -151,7 +186,7 @@ class CsvFile:
         if not first:
             return False
         try:
-            self._names = next(csv.reader([first.removeprefix(_BOM).decode()], strict=True), [])
+            self._names = next(csv.reader([first.removeprefix(BOM).decode()], strict=True), [])
         except (csv.Error, ValueError) as error:
             raise ConfigError(f"the first line of {self._path} does not name fields: {error}") from None
         if self._byte == 0:
@@ -183,8 +218,9 @@ def _whole_lines(file: BinaryIO, follow: bool) -> Iterator[bytes]:
         yield line
 
 
-def _failed(path: Path, line: int, text: bytes, error: Exception) -> tuple[str, PayloadInvalid]:
-    return text.decode("utf-8", "replace").rstrip("\r\n"), PayloadInvalid(f"{path} line {line}: {error}")
+def failed_line(place: str, text: bytes, error: Exception) -> tuple[str, PayloadInvalid]:
+    """A line that is no record, and why."""
+    return text.decode("utf-8", "replace").rstrip("\r\n"), PayloadInvalid(f"{place}: {error}")
 
 
 # Writing

@@ -19,12 +19,13 @@ from queenstream.schemas import Schema, types
 ROWS = 10_000  # read at once
 
 
-def _module(name: str) -> Any:
+def import_arrow(name: str) -> Any:
+    """A module of pyarrow; says what to install, if it is not there."""
     try:
         return importlib.import_module(name)
     except ImportError:
         raise ConfigError(
-            "Parquet files need pyarrow; install it with pip install 'queenstream[spark]', or use NDJSON"
+            "Parquet and ORC need pyarrow; install it with pip install 'queenstream[spark]', or use NDJSON"
         ) from None
 
 
@@ -35,10 +36,10 @@ class ParquetFile:
         self._path = path
         self._group, self._row = position or (0, 0)
         self._waiting: list[Any] = []
-        parquet = _module("pyarrow.parquet")
+        parquet = import_arrow("pyarrow.parquet")
         try:
             self._file: Any = parquet.ParquetFile(path)
-        except _module("pyarrow").ArrowInvalid as error:
+        except import_arrow("pyarrow").ArrowInvalid as error:
             raise PayloadInvalid(f"{path} is no Parquet file: {error}") from None
         self._pages = self._read()
 
@@ -77,7 +78,7 @@ class ParquetFile:
 
 def parquet_bytes(rows: Sequence[Any], schema: Schema | None) -> tuple[bytes, list[Refusal]]:
     """The rows as a file; and those that cannot be: without a schema, they must be alike."""
-    pyarrow, parquet = _module("pyarrow"), _module("pyarrow.parquet")
+    pyarrow, parquet = import_arrow("pyarrow"), import_arrow("pyarrow.parquet")
     records: list[Any] = []
     refused: list[Refusal] = []
     for index, row in enumerate(rows):

@@ -1,7 +1,7 @@
-"""Files, and folders of them: NDJSON, CSV and Parquet.
+"""Files, folders of them and patterns: NDJSON, CSV, Parquet, text and ORC.
 
-Reading, a folder's files come in the order of their names (those that begin with ``.`` or ``_`` are not
-read), and a position says for each how far it was read. With ``follow``, files may be added, and lines to
+Reading, the files come in the order of their names (those that begin with ``.`` or ``_`` are not read), and a
+position says for each how far it was read. With ``follow``, files may be added, and lines to
 files of lines; a line counts once it has its end. What was read must not change.
 
 Writing, the path is a **folder**, also if it looks like a file: each epoch becomes a file of its own,
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import glob
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,8 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from queenstream.batches import Batch
-from queenstream.connectors._lines import CsvFile, NdjsonFile, Part, csv_bytes, ndjson_bytes
+from queenstream.connectors._lines import CsvFile, NdjsonFile, Part, TextFile, csv_bytes, ndjson_bytes
+from queenstream.connectors._orc import OrcFile
 from queenstream.connectors._parquet import ParquetFile, parquet_bytes
 from queenstream.connectors.base import Context, Positions, Refusal
 from queenstream.connectors.fitting import fit, schema_of
@@ -32,7 +34,7 @@ from queenstream.schemas import Schema
 LOOK_SECONDS = 0.2  # how often a folder that is followed is looked at
 
 
-class _File(Protocol):
+class OpenFile(Protocol):
     """An open file of some format."""
 
     @property
@@ -41,10 +43,12 @@ class _File(Protocol):
     def close(self) -> None: ...
 
 
-_OPEN: Mapping[FileFormat, Callable[[Path, Sequence[int], bool], _File]] = {
+_OPEN: Mapping[FileFormat, Callable[[Path, Sequence[int], bool], OpenFile]] = {
     "ndjson": NdjsonFile,
     "csv": CsvFile,
     "parquet": ParquetFile,
+    "text": TextFile,
+    "orc": OrcFile,
 }
 _ENCODE: Mapping[FileFormat, Callable[[Sequence[Any], Schema | None], tuple[bytes, list[Refusal]]]] = {
     "ndjson": ndjson_bytes,
@@ -53,20 +57,50 @@ _ENCODE: Mapping[FileFormat, Callable[[Sequence[Any], Schema | None], tuple[byte
 }
 
 
+def open_file(
+    form: FileFormat, path: Path, position: Sequence[int] = (), *, follow: bool = False
+) -> OpenFile:
+    """Open a file of a format at a position; ``PayloadInvalid`` if it is no such file."""
+    return _OPEN[form](path, position, follow)
+
+
+def files_at(place: str) -> list[Path] | None:
+    """The files at a path or that a pattern finds, in the order of their names; None: there is nothing.
+
+    A path that exists is one, whatever characters it has.
+    """
+    path = Path(place)
+    if path.is_dir():
+        return sorted(each for each in path.iterdir() if _is_read(each))
+    if path.exists():
+        return [path]
+    if not glob.has_magic(place):
+        return None
+    found = map(Path, glob.glob(place))  # noqa: PTH207 - a path may be absolute or not
+    return sorted(each for each in found if _is_read(each)) or None
+
+
+def _is_read(path: Path) -> bool:
+    return path.name[0] not in "._" and path.is_file()
+
+
 class FilesReader:
     """Reads one file after the other, in a thread."""
 
     def __init__(self, source: Files, context: Context) -> None:  # noqa: ARG002 - as all readers
         assert source.format is not None
-        self._path = Path(source.path)
+        if source.remote:  # as in a writer
+            raise ConfigError(f"{source.label} is not on this machine; Spark reads it: engine='spark'")
+        self._place = source.place
+        self._is_pattern = glob.has_magic(source.place)
         self._follow = source.follow
         self._schema = schema_of(source.schema)
-        self._open = _OPEN[source.format]
+        self._format: FileFormat = source.format
         self._positions: dict[str, list[int]] = {}
         self._moved: set[str] = set()
         self._sizes: dict[str, int] = {}  # of files that were read to their end: as large as they were then
         self._waiting: list[Path] = []
-        self._file: _File | None = None
+        self._file: OpenFile | None = None
         self._name = ""
         self._looked = 0.0
 
@@ -77,17 +111,18 @@ class FilesReader:
     def _look(self) -> None:
         """Which files there are to read."""
         self._looked = time.monotonic()
-        try:
-            if self._path.is_dir():
-                files = sorted(path for path in self._path.iterdir() if path.name[0] not in "._")
-                found = {path: path.stat() for path in files if path.is_file()}
-            else:
-                found = {self._path: self._path.stat()}
-        except FileNotFoundError:
-            if not self._follow:
-                raise ConfigError(f"there is no file or folder {self._path}; check the path") from None
-            found = {}
-        self._waiting = [path for path, stat in found.items() if stat.st_size != self._sizes.get(path.name)]
+        files = files_at(self._place)
+        if files is None and not self._follow:
+            raise ConfigError(f"there is no file or folder {self._place}; check the path")
+        found: dict[Path, int] = {}
+        for path in files or ():
+            with contextlib.suppress(FileNotFoundError):  # it went away meanwhile
+                found[path] = path.stat().st_size
+        self._waiting = [path for path, size in found.items() if size != self._sizes.get(self._name_of(path))]
+
+    def _name_of(self, path: Path) -> str:
+        """What a position calls a file: those of a pattern may lie in several folders."""
+        return str(path) if self._is_pattern else path.name
 
     async def read(self, most: int, wait_seconds: float) -> Batch | None:
         ends = time.monotonic() + wait_seconds
@@ -118,14 +153,15 @@ class FilesReader:
     def _take(self, most: int) -> Part:
         if self._file is None:
             path = self._waiting.pop(0)
-            self._name = path.name
+            self._name = name = self._name_of(path)
             size = path.stat().st_size
             try:
-                self._file = self._open(path, self._positions.get(path.name, ()), self._follow)
+                position = self._positions.get(name, ())
+                self._file = open_file(self._format, path, position, follow=self._follow)
             except PayloadInvalid as error:  # it is not a file of its format at all
-                self._sizes[path.name] = size
+                self._sizes[name] = size
                 return Part(failures=[(str(path), error)])
-            self._sizes[path.name] = size
+            self._sizes[name] = size
         part = self._file.take(most)
         if self._positions.get(self._name) != self._file.position:
             self._positions[self._name] = self._file.position
@@ -159,7 +195,11 @@ class FilesWriter:
 
     def __init__(self, sink: Files, context: Context) -> None:
         assert sink.format is not None
-        self._folder = Path(sink.path)
+        if sink.remote:  # a plan says so by line; a path would become a folder called "s3a:"
+            raise ConfigError(f"{sink.label} is not on this machine, and files are only written there")
+        if sink.format not in _ENCODE:
+            raise ConfigError(f"{sink.format} files can only be read; write 'ndjson', 'csv' or 'parquet'")
+        self._folder = Path(sink.place)
         self._suffix = sink.format
         self._schema = schema_of(sink.schema)
         self._encode = _ENCODE[sink.format]

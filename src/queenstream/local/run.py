@@ -29,9 +29,11 @@ from queenstream.local.epochs import Loop
 from queenstream.local.failures import Counts
 from queenstream.local.intake import Intake, Pressure
 from queenstream.local.places import opened
+from queenstream.pipeline.endpoints import Files
 from queenstream.pipeline.entries import prefixes
 from queenstream.pipeline.metrics import Meter, prometheus_text, serve_prometheus, step_stats
 from queenstream.pipeline.planning import Plan
+from queenstream.pipeline.problems import PipelineError, Problem
 from queenstream.pipeline.progress import ProgressDisplay, shows_figures
 from queenstream.pipeline.running import RunOptions
 from queenstream.pipeline.summary import Checkpoint, State, Summarized, Summary, make_summary, print_summary
@@ -48,6 +50,7 @@ def start(plan: Plan, options: RunOptions) -> LocalRun:
         raise ConfigError("the local engine has no master; leave master out, or run with engine='spark'")
     if options.from_checkpoint is not None and options.checkpoint is None:
         raise ConfigError("from_checkpoint needs to know where it is; add checkpoint='folder or URL'")
+    _refuse_remote_files(plan)
     for read in plan.sources:
         reader_for(read.source, Context(plan.name, read.name, options.url, token=options.token))
     for name, sink in sinks_of(plan).items():
@@ -55,6 +58,22 @@ def start(plan: Plan, options: RunOptions) -> LocalRun:
     run = LocalRun(with_rules(plan, options), options)
     run.start()
     return run
+
+
+def _refuse_remote_files(plan: Plan) -> None:
+    """Say by line which sources are on file systems that only Spark reads."""
+    problems = tuple(
+        Problem(
+            str(read.where),
+            read.name,
+            f"reads {read.source.label}, and the local engine reads files of this machine only",
+            "run with engine='spark', or copy the files into a folder",
+        )
+        for read in plan.sources
+        if isinstance(read.source, Files) and read.source.remote
+    )
+    if problems:
+        raise PipelineError(plan.name, problems)
 
 
 class LocalRun(Summarized):

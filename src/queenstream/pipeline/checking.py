@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from queenstream import windows
 from queenstream.pipeline import columns, nodes
 from queenstream.pipeline.arguments import is_async
-from queenstream.pipeline.endpoints import Cassandra, Endpoint, Postgres, Side, Sink
+from queenstream.pipeline.endpoints import Cassandra, Endpoint, Files, Postgres, Side, Sink
 from queenstream.pipeline.inferring import Report
 from queenstream.pipeline.lineage import in_order, time_of
 from queenstream.pipeline.nodes import WINDOW_END, WINDOW_START, Node
@@ -166,6 +166,7 @@ def _check_write(node: nodes.Write, schema: Schema | None, report: Report) -> No
     sink = node.sink
     _check_side(sink, "reading", report)
     _check_loop(sink, node, "writes into", report)
+    _check_files(sink, report)
     if (
         isinstance(sink, Cassandra | Postgres)
         and sink.create_table
@@ -184,6 +185,7 @@ def _check_dead_letters(node: Node, report: Report) -> None:
     letters = node.policy.letters
     if letters is not None:
         _check_loop(letters.sink, node, "has its dead letters in", report)
+        _check_files(letters.sink, report)
 
 
 def _check_loop(sink: Sink, node: Node, does: str, report: Report) -> None:
@@ -192,6 +194,19 @@ def _check_loop(sink: Sink, node: Node, does: str, report: Report) -> None:
             report(
                 f"{does} the {sink.title} that it reads, so every record would come back", "take another name"
             )
+
+
+def _check_files(sink: Sink, report: Report) -> None:
+    """Whether files can be written there, and so."""
+    if not isinstance(sink, Files):
+        return
+    if sink.format in ("text", "orc"):
+        report(f"writes {sink.format} files, which can only be read", "write format='ndjson' or 'parquet'")
+    if sink.remote:
+        report(
+            f"writes files to {sink.label}, and files are written on file systems of this machine only",
+            "name a folder (NFS is one, too), or write a queue or a table",
+        )
 
 
 def _check_side(endpoint: Endpoint, side: Side, report: Report) -> None:

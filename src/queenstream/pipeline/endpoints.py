@@ -30,7 +30,7 @@ T_co = TypeVar("T_co", covariant=True)
 Start: TypeAlias = Literal["earliest", "latest"] | str | datetime
 Offsets: TypeAlias = Mapping[str, Mapping[int, int]]
 """Places in topics: offsets by partition, by topic."""
-FileFormat: TypeAlias = Literal["ndjson", "csv", "parquet"]
+FileFormat: TypeAlias = Literal["ndjson", "csv", "parquet", "text", "orc"]
 ValueFormat: TypeAlias = Literal["json", "avro", "string", "bytes"]
 Side: TypeAlias = Literal["reading", "writing"]
 Delivery: TypeAlias = Literal["exactly once", "at least once", "idempotent"]
@@ -44,7 +44,10 @@ _SUFFIXES: dict[str, FileFormat] = {
     ".json": "ndjson",
     ".csv": "csv",
     ".parquet": "parquet",
+    ".txt": "text",
+    ".orc": "orc",
 }
+_REMOTE = re.compile(r"(?!file:)[a-z][a-z0-9+.-]+:/")
 
 
 _MESSAGE = "id string, transaction_id string, queue string, partition string, created_at timestamp"
@@ -215,10 +218,12 @@ class Stream(Source[Record]):
 
 @dataclass(frozen=True)
 class Files(Source[Record], Sink):
-    """A file, or a folder of files, of one format (which the suffix tells, if nobody says it).
+    """A file, a folder of files or a pattern (``in/*.ndjson``), of one format (which the suffix tells, if
+    nobody says it). A record of a text file is ``{"value": line}``; text and ORC are only read.
 
     Written files are placed whole, under their final name, when their batch is done. ``follow``: the folder
-    grows.
+    grows. ``max_files`` is how many files a batch on Spark takes at most. On Spark, ``s3a://``, ``hdfs://``
+    and every other file system that Hadoop knows can be read.
 
     >>> Files("in/orders.ndjson").format
     'ndjson'
@@ -228,6 +233,7 @@ class Files(Source[Record], Sink):
     _: KW_ONLY
     format: FileFormat | None = None
     follow: bool = field(default=False, metadata=_READING)
+    max_files: int | None = field(default=None, metadata=_READING)
     schema: Definition | None = None
 
     kind: ClassVar[str] = "files"
@@ -237,9 +243,30 @@ class Files(Source[Record], Sink):
         self._settle()
         known = self.format or _SUFFIXES.get(PurePath(self.path).suffix)
         if known not in _SUFFIXES.values():
-            formats = "'ndjson', 'csv' or 'parquet'"
+            formats = "'ndjson', 'csv', 'parquet', 'text' or 'orc'"
             raise ConfigError(f"the format of {str(self.path)!r} is not known; write format={formats}")
         object.__setattr__(self, "format", known)
+        if self.remote and isinstance(self.path, PurePath):
+            raise ConfigError(f"{str(self.path)!r} has lost a slash as a Path; write it as text: 's3a://…'")
+        if self.max_files is not None and (isinstance(self.max_files, bool) or self.max_files < 1):
+            raise ConfigError(
+                f"max_files is {self.max_files!r}; write a whole number from 1 on, or leave it out"
+            )
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is on a file system that only Hadoop reaches, such as ``s3a://``."""
+        return _REMOTE.match(str(self.path)) is not None
+
+    @property
+    def place(self) -> str:
+        """The path, without the scheme that says it is one of this machine."""
+        return str(self.path).removeprefix("file://")
+
+    @property
+    def columns(self) -> Schema | None:
+        text = Schema((Field("value", types.STRING),)) if self.format == "text" else None
+        return super().columns or text
 
     @property
     def label(self) -> str:

@@ -195,7 +195,7 @@ def typed_rows(messages: DataFrame, source: Kafka, schema: Schema, columns: str)
     def typed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         read = payloads.reader(StructType(), arrow, fields)
         for batch in batches:
-            data = _typed(batch.column("value").fill_null(_NULL), read)
+            data = typed_values(batch.column("value").fill_null(_NULL), read)
             made = [data, batch.column("offset"), batch.column("timestamp"), misfits(batch, data)]
             yield pa.RecordBatch.from_arrays(made, names=["data", "id", "created_at", "misfit"])
 
@@ -231,7 +231,7 @@ def _found(row: dict[str, Any]) -> Found:
     )
 
 
-def _typed(values: pa.Array, read: Callable[[pa.Array], pa.Array]) -> pa.Array:
+def typed_values(values: pa.Array, read: Callable[[pa.Array], pa.Array]) -> pa.Array:
     """Values in typed columns. Unlike a queue's, they may be anything: what is no JSON does not fit."""
     if _are_objects(values):
         try:

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from queenstream import paths
 from queenstream.schemas import types
-from queenstream.schemas.types import Type
+from queenstream.schemas.types import Field, Type
 
 
 def spark_type(kind: Type | None) -> str:
@@ -55,3 +55,29 @@ SIMPLE: dict[Type, pa.DataType] = {
     types.DATE: pa.date32(),
     types.BINARY: pa.binary(),
 }
+
+
+def is_bare(fields: tuple[Field, ...], *, top: bool = True) -> bool:
+    """Whether columns say all of a schema: no defaults, and below the top nothing that must be there."""
+    return all(
+        each.default is None
+        and (top or not each.required)
+        and all(is_bare(inner.fields, top=False) for inner in _structs(each.type))
+        for each in fields
+    )
+
+
+def _structs(kind: Type) -> list[types.Struct]:
+    """The structs in a type that lie in no other."""
+    if isinstance(kind, types.Struct):
+        return [kind]
+    return [found for part in parts_of(kind) for found in _structs(part)]
+
+
+def parts_of(kind: Type) -> list[Type]:
+    """The types that a type is made of."""
+    if isinstance(kind, types.List):
+        return [kind.of]
+    if isinstance(kind, types.Map):
+        return [kind.key, kind.value]
+    return [each.type for each in kind.fields] if isinstance(kind, types.Struct) else []

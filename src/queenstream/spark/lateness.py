@@ -25,6 +25,7 @@ from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
 from queenstream.schemas import Schema
 from queenstream.spark.aggregating import TIME
+from queenstream.spark.files import FileSource
 from queenstream.spark.kafka import batch_of_kafka, typed_rows
 from queenstream.spark.native.failures import Failures
 from queenstream.spark.native.frames import ENDED, Clock
@@ -42,7 +43,7 @@ log = logging.getLogger("queenstream.spark")
 class LateRecords:
     """Counts the late records of batches. ``feeds``: the sources that are read on the driver.
 
-    ``order``: the sources as Spark's progress has them.
+    ``order``: the sources as Spark's progress has them. ``files``: those of files that tasks read.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class LateRecords:
         told: RunOptions,
         clock: Clock,
         order: Sequence[nodes.Read],
+        files: Mapping[str, FileSource],
     ) -> None:
         self._plan = plan
         self._spark = spark
@@ -60,6 +62,7 @@ class LateRecords:
         self._told = told
         self._clock = clock
         self._order = order
+        self._files = files
         self._warned = False
 
     def __call__(self, progress: Any) -> int:
@@ -106,6 +109,9 @@ class LateRecords:
     def _again(self, source: Any, reading: nodes.Read, schema: Schema) -> DataFrame:
         """The rows of a batch, from where the query had them."""
         start, end = (parse_offset(source[name]) for name in ("startOffset", "endOffset"))
+        files = self._files.get(reading.name)
+        if files is not None:
+            return files.again(schema, self._order.index(reading), start, end)
         into = self._feeds.get(reading.name)
         if isinstance(reading.source, Postgres | Cassandra):
             place = (reading.source, reading.name, self._told, source_columns(reading, schema))
@@ -118,8 +124,8 @@ class LateRecords:
             where = (start["id"], end["id"])
             return batch_of_broker(self._spark, reading.source, self._told, *where, schema)
         first = -1 if start is None else start["logOffset"]
-        files = [str(into.file(number)) for number in range(first + 1, end["logOffset"] + 1)]
-        return self._spark.read.schema(source_columns(reading, schema)).parquet(*files)
+        fed = [str(into.file(number)) for number in range(first + 1, end["logOffset"] + 1)]
+        return self._spark.read.schema(source_columns(reading, schema)).parquet(*fed)
 
 
 def _between(first: Node, last: Node) -> list[Node]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from queenstream.pipeline.endpoints import Cassandra, Kafka, Postgres, Queue, Stream
+from queenstream.pipeline.endpoints import Cassandra, Files, Kafka, Postgres, Queue, Stream
 from queenstream.pipeline.nodes import Read
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
 from queenstream.schemas import Schema
+from queenstream.spark.files import FileSource
 from queenstream.spark.homes import Home
 from queenstream.spark.kafka import KafkaDecoder, read_kafka, typed_rows
 from queenstream.spark.native import source_columns
@@ -36,6 +37,15 @@ class Sources:
         self._plan = plan
         self._told = told
         self.home: Home | None = None
+        self.files: dict[str, FileSource] = {}
+
+    def open_files(self, home: Home) -> None:
+        """Look which files there are, for the sources of which tasks read them."""
+        for read in self._plan.sources:
+            if isinstance(read.source, Files) and not is_fed(read.source):
+                source = FileSource(self._spark, self._plan, read, self._told, home)
+                source.open()
+                self.files[read.name] = source
 
     def rows(self, read: Read, schema: Schema | None) -> DataFrame:
         """For a plan without Python: in typed columns, or without a schema as its decoder takes it."""
@@ -49,6 +59,9 @@ class Sources:
             return self._spark.createDataFrame([], columns) if empty else self._fed(read, columns)
         if isinstance(read.source, Postgres | Cassandra):
             return read_table(self._spark, read.source, read.name, self._told, columns, typed=True)
+        if isinstance(read.source, Files):
+            files = self.files.get(read.name)
+            return self._spark.createDataFrame([], columns) if files is None else files.typed(schema)
         if isinstance(read.source, Kafka):
             messages = self._of_kafka(read.source)
             return typed_rows(messages, read.source, schema, columns)
@@ -60,9 +73,16 @@ class Sources:
             return self._fed(read, FED)
         if isinstance(read.source, Postgres | Cassandra):
             return read_table(self._spark, read.source, read.name, self._told, FED, typed=False)
+        if isinstance(read.source, Files):
+            return self.files[read.name].plain()
         if isinstance(read.source, Kafka):
             return self._of_kafka(read.source)
         return self._of_broker(read, None)
+
+    def decoder(self, number: int, read: Read) -> Decoder:
+        """What makes records of the plain rows of the plan's source of this number."""
+        files = self.files.get(read.name)
+        return decoder(number, read) if files is None else files.decoder(number)
 
     def _fed(self, read: Read, columns: str) -> DataFrame:
         assert self.home is not None, "it is fed from there"

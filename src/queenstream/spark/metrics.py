@@ -217,8 +217,13 @@ def _observed(progress: Any, told: Observed, late_in: Late) -> dict[str, dict[st
             known[what] = known.get(what, 0) + row[column]
     if told.all_of is not None:
         all_of = found.setdefault(told.all_of, {})
-        all_of["taken"] = progress["numInputRows"] - all_of.get("failed", 0)
+        all_of["taken"] = progress["numInputRows"] - all_of.get("failed", 0) - _shows_end(progress)
     return found
+
+
+def _shows_end(progress: Any) -> bool:
+    """Whether one of the rows said that the source has ended: its time is past all years of four digits."""
+    return str(dict(progress["eventTime"]).get("max", "")).startswith("+")
 
 
 def _failures(progress: Any, told: Observed) -> Iterator[tuple[str, int, str]]:

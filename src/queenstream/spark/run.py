@@ -39,10 +39,11 @@ from queenstream.spark.available_now import start_available_now
 from queenstream.spark.checkpoints import batches
 from queenstream.spark.compile import Compiler, check
 from queenstream.spark.failures import FailureLog, cause_of, messages_of
+from queenstream.spark.files import FileSource
 from queenstream.spark.homes import home_for
 from queenstream.spark.kinds import arrow_type
 from queenstream.spark.lateness import LateRecords
-from queenstream.spark.loading import Sources, decoder
+from queenstream.spark.loading import Sources
 from queenstream.spark.metrics import RunMeter
 from queenstream.spark.native import native
 from queenstream.spark.restarts import Restarts
@@ -288,10 +289,14 @@ class SparkRun(Summarized):
     # How it is put together
 
     def _compiled(self, spark: SparkSession) -> DataFrame:
-        if self._feeds and self._native is not None:  # now that there is something to feed from
+        files = self._sources.files
+        if (self._feeds or files) and self._native is not None:  # now that there is something to read from
             self._native = native(self.plan, self._sources.rows)
         if self._native is None:
-            decoders = {read.name: decoder(number, read) for number, read in enumerate(self.plan.sources)}
+            decoders = {
+                read.name: self._sources.decoder(number, read)
+                for number, read in enumerate(self.plan.sources)
+            }
             rows = {read.name: self._sources.plain(read) for read in self.plan.sources}
             compiler = Compiler(self.plan, decoders, self._options)
             self._meter.begin(compiler.counted)
@@ -303,11 +308,13 @@ class SparkRun(Summarized):
         clock = self._native.clock
         if clock is not None:
             where = (spark, self._feeds, self._options)
-            self._meter.late_in = LateRecords(self.plan, *where, clock, self._native.order)
+            self._meter.late_in = LateRecords(self.plan, *where, clock, self._native.order, files)
         return self._native.rows
 
     def _open_feeds(self) -> None:
         """For what the tasks do not read; a run that comes to an end is fed before it begins."""
+        if self._given is None:
+            self._sources.open_files(self._home)
         for read in self.plan.sources:
             if self._given is None and not is_fed(read.source):
                 continue
@@ -353,6 +360,11 @@ class SparkRun(Summarized):
             except BaseException as error:  # noqa: BLE001 - wait() raises it
                 self._supervisor.fail(error)
 
+        for source in self._sources.files.values():
+            if source.manifest.grows:
+                thread = threading.Thread(target=self._look_for_files, args=(source,), daemon=True)
+                self._feeding.append(thread)
+                thread.start()
         for read in self.plan.sources:
             if read.name in self._feeds:
                 into = self._feeds[read.name]
@@ -360,12 +372,23 @@ class SparkRun(Summarized):
                 self._feeding.append(thread)
                 thread.start()
 
+    def _look_for_files(self, source: FileSource) -> None:
+        """Let the query know of files that come while it runs."""
+        try:
+            while not self._supervisor.stopping:
+                source.look()
+                self._supervisor.wait(source.look_seconds)
+        except BaseException as error:  # noqa: BLE001 - wait() raises it
+            self._supervisor.fail(error)
+
     def _record_type(self, read: Read) -> pa.DataType | None:
         schema = read.source.columns
         return arrow_type(Struct(schema.fields)) if self._native is not None and schema is not None else None
 
     def _begin(self) -> StreamingQuery:
         self._failed_batch = None
+        for source in self._sources.files.values():
+            source.manifest.begin()
         writer = (
             self._rows.writeStream.foreachBatch(self._batch)
             .outputMode("append" if self._native is None else self._native.output_mode)

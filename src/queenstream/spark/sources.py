@@ -1,5 +1,6 @@
 """How a query reads a source. Queues and streams are read by the tasks, through ``format("queen")``, and
-topics through Spark's own source (``kafka.py``); tables by the tasks, too (``tables/``).
+topics and files through Spark's own sources (``kafka.py``, ``files/``); tables by the tasks, too
+(``tables/``).
 
 Everything else is read here on the driver by its connector, and fed: each batch becomes a file in a folder of
 the checkpoint, with the position after it, and a batch of the query is one file. So what was read once is
@@ -26,7 +27,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from queenstream.batches import Batch
 from queenstream.errors import ConfigError
-from queenstream.pipeline.endpoints import Cassandra, Kafka, Postgres, Queue, Source, Stream
+from queenstream.pipeline.endpoints import Cassandra, Files, Kafka, Postgres, Queue, Source, Stream
 from queenstream.pipeline.running import RunOptions
 from queenstream.schemas import Schema
 from queenstream.schemas.types import Struct
@@ -43,6 +44,7 @@ BATCH_RECORDS = 10_000
 _MOST_MESSAGES = 200_000  # in a batch, unless the run says otherwise
 _MOST_WINDOWS = 10_000
 _MOST_BYTES = 64 << 20
+_GROWING = ("ndjson", "csv", "text")  # formats of which a file can grow
 
 _ARROW = pa.schema([("kind", pa.int32()), ("seq", pa.int64()), ("time", pa.int64()), ("record", pa.binary())])
 _RECORD_AT = 3
@@ -70,13 +72,18 @@ class Decoder(Protocol):
 
 
 def is_fed(source: Source[Any]) -> bool:
-    """Whether a source is read on the driver."""
+    """Whether a source is read on the driver.
+
+    So are files of lines that grow: Spark's file source reads no file again.
+    """
+    if isinstance(source, Files):
+        return source.follow and source.format in _GROWING and not source.remote
     return not isinstance(source, Queue | Stream | Kafka | Postgres | Cassandra)
 
 
 def marks_end(source: Source[Any]) -> bool:
     """Whether a source's rows are those of ``FED``: each says what it is, and the last one may be the end."""
-    return not isinstance(source, Queue | Stream | Kafka)
+    return is_fed(source) or isinstance(source, Postgres | Cassandra)
 
 
 # Queues and streams

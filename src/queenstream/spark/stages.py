@@ -64,7 +64,8 @@ class Entry:
         """What comes of the rows, piece by piece; what went wrong is told beside it."""
         router = Router(self._graph, troubles)
         passage = Passage()
-        for batch in batches:
+        pieces = getattr(self._decoder, "pieces", None)  # of what comes in rows as large as files
+        for batch in batches if pieces is None else pieces(batches):
             self._through(batch, router, troubles, passage)
             if len(passage.routed) >= _TOGETHER:
                 yield passage

@@ -17,13 +17,18 @@ import pytest
 
 from queenstream.connectors import Context, Writer, writer_for
 from queenstream.errors import ConfigError
-from queenstream.pipeline.endpoints import FileFormat, Files
+from queenstream.pipeline.builder import Pipeline
+from queenstream.pipeline.endpoints import FileFormat, Files, Memory
+from queenstream.pipeline.policies import DeadLetters
+from queenstream.pipeline.problems import PipelineError
 from tests.unit.connectors.reading import CONTEXT, everything, opened, rest, some
 
 pyarrow: Any = importlib.import_module("pyarrow")  # it has no types
 parquet: Any = importlib.import_module("pyarrow.parquet")
+orc: Any = importlib.import_module("pyarrow.orc")
 
-FORMATS: tuple[FileFormat, ...] = ("ndjson", "csv", "parquet")
+FORMATS: tuple[FileFormat, ...] = ("ndjson", "csv", "parquet", "orc")
+WRITTEN: tuple[FileFormat, ...] = ("ndjson", "csv", "parquet")
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -31,6 +36,8 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
         parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=4)
+    elif path.suffix == ".orc":
+        orc.write_table(pyarrow.Table.from_pylist(rows), path)
     elif path.suffix == ".csv":
         lines = [",".join(rows[0]), *(",".join(str(value) for value in row.values()) for row in rows)]
         path.write_text("\n".join(lines) + "\n")
@@ -185,7 +192,7 @@ async def test_parquet_without_pyarrow_says_what_to_install(
 ) -> None:
     write(tmp_path / "a.parquet", rows_of(1))
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(ConfigError, match=r"Parquet files need pyarrow; install it with pip install"):
+    with pytest.raises(ConfigError, match=r"Parquet and ORC need pyarrow; install it with pip install"):
         await everything(Files(tmp_path / "a.parquet"))
 
 
@@ -202,7 +209,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", WRITTEN)
 async def test_a_repeat_of_an_epoch_changes_nothing(tmp_path: Path, form: FileFormat) -> None:
     out = tmp_path / f"out.{form}"  # a folder, though it looks like a file
     schema = "n int, name string"
@@ -223,7 +230,7 @@ class Row:
     name: str
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", WRITTEN)
 async def test_rows_that_cannot_be_written_are_refused(tmp_path: Path, form: FileFormat) -> None:
     writer = await writing(tmp_path / "out", format=form, schema="n int, name string")
     refused = await writer.write("g-1", [{"n": 1}, {"n": "x"}, Row(2, "two"), 7])
@@ -243,10 +250,10 @@ async def test_without_a_schema_rows_are_written_as_they_are(tmp_path: Path) -> 
         "yes": True,
         "none": None,
     }
-    for form in FORMATS:
+    for form in WRITTEN:
         writer = await writing(tmp_path / form, format=form)
         assert await writer.write("g-1", [row, {"more": 1}]) == []
-    found = {form: (await everything(Files(tmp_path / form, format=form))).records for form in FORMATS}
+    found = {form: (await everything(Files(tmp_path / form, format=form))).records for form in WRITTEN}
     assert found["ndjson"][0]["at"] == "2026-01-31T00:00:00Z"
     assert found["ndjson"][1] == {"more": 1}
     assert found["csv"][0] == {
@@ -303,3 +310,61 @@ async def test_a_file_is_no_folder(tmp_path: Path) -> None:
         ConfigError, match=r"out\.csv is a file, and each batch is written as a file of its own"
     ):
         await writing(tmp_path / "out.csv")
+
+
+async def test_text_is_read_by_lines(tmp_path: Path) -> None:
+    path = tmp_path / "in.txt"
+    path.write_bytes(b"\xef\xbb\xbfone\r\n\ntw\xffo\nthree")
+    batch = await everything(Files(path))
+    assert batch.records == [{"value": "one"}, {"value": ""}, {"value": "three"}]
+    assert [str(error).partition(": ")[0] for _, error in batch.failures] == [f"{path} line 3"]
+
+
+async def test_a_pattern_finds_files_in_several_folders(tmp_path: Path) -> None:
+    for number, name in enumerate(("x/b", "x/a", "y/a", "y/_no", "y/.no")):
+        write(tmp_path / f"{name}.ndjson", rows_of(number))
+    write(tmp_path / "x" / "a.csv", rows_of(99))
+    source = Files(f"{tmp_path}/*/*.ndjson")
+    reader = await opened(source)
+    assert (await rest(reader)).records == rows_of(1, 0, 2)
+    positions = reader.changes()
+    await reader.close()
+    write(tmp_path / "y" / "b.ndjson", rows_of(5))
+    assert (await everything(source, positions)).records == rows_of(5)
+    with pytest.raises(ConfigError, match="there is no file or folder"):
+        await everything(Files(f"{tmp_path}/*/*.parquet"))
+
+
+async def test_a_file_url_is_a_path_of_this_machine(tmp_path: Path) -> None:
+    write(tmp_path / "a.ndjson", rows_of(1))
+    assert (await everything(Files(f"file://{tmp_path}/a.ndjson"))).records == rows_of(1)
+
+
+async def test_what_is_no_orc_file_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "a.orc").write_text("no")
+    [(record, error)] = (await everything(Files(tmp_path / "a.orc"))).failures
+    assert record == str(tmp_path / "a.orc")
+    assert "is no ORC file" in str(error)
+
+
+def test_files_elsewhere_are_refused_by_line_and_no_folder_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    where = "s3a://bucket/in"
+    reading = Pipeline("p").source(Files(where, format="parquet")).to(print)
+    writing = Pipeline("p").source(Memory([{"n": 1}])).to(Files(where, format="parquet"))
+    letters = DeadLetters(Files(where, format="ndjson"), replay=False)
+    failing = Pipeline("p").source(Memory([{"n": 1}]), on_error=letters).to(print)
+    texts = Pipeline("p").source(Memory([{"n": 1}])).to(Files("out", format="text"))
+    for pipeline, told in (
+        (reading, "reads s3a://bucket/in, and the local engine reads files of this machine only"),
+        (writing, "writes files to s3a://bucket/in"),
+        (failing, "writes files to s3a://bucket/in"),
+        (texts, "writes text files, which can only be read"),
+    ):
+        with pytest.raises(PipelineError, match=rf"(?s)test_files\.py:\d+.*{told}"):
+            pipeline.run(engine="local", summary=False)
+    with pytest.raises(ConfigError, match="is not on this machine"):
+        writer_for(Files(where, format="parquet"), CONTEXT)
+    assert not [*tmp_path.iterdir()]

@@ -119,6 +119,8 @@ def test_no_password_in_what_python_shows() -> None:
         (lambda: Queue("q", start="yesterday"), "start is 'yesterday'"),
         (lambda: Queue("q", partition="a", partition_by="b"), "give partition or partition_by, not both"),
         (lambda: Files("orders"), "the format of 'orders' is not known"),
+        (lambda: Files("a.csv", max_files=0), "max_files is 0; write a whole number from 1 on"),
+        (lambda: Files(Path("s3a://in/a.csv")), "'s3a:/in/a.csv' has lost a slash as a Path"),
         (lambda: Files("a.csv", format="xml"), "the format of 'a.csv' is not known"),  # type: ignore[arg-type]
         (lambda: Queue("q", schema="a strng"), "'strng' is no type"),
         (lambda: Cassandra("t", ttl="soon"), "'soon' is not a duration"),

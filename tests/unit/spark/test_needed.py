@@ -9,7 +9,7 @@ import pytest
 
 from queenstream import aggregates
 from queenstream.pipeline.builder import Pipeline
-from queenstream.pipeline.endpoints import Memory, Queue
+from queenstream.pipeline.endpoints import Files, Memory, Queue
 from queenstream.pipeline.expressions import col
 from queenstream.pipeline.shorthand import count, tumbling
 from queenstream.spark.native import needed
@@ -55,6 +55,16 @@ def test_a_record_without_any_field_would_be_none() -> None:
     source = Pipeline("p").source(Queue("q", schema="a bigint, b string"))
     plan = source.window(tumbling("1m")).aggregate(n=count()).to(print).plan()
     assert needed(plan, plan.sources[0]).names == ("a",)
+
+
+def test_of_files_that_tasks_read_only_what_is_needed_comes() -> None:
+    for source, fields in (
+        (Files("a.parquet", schema="a bigint, b string"), ("a",)),
+        (Files("s3a://in/a.ndjson", schema="a bigint, b string", follow=True), ("a",)),
+        (Files("a.ndjson", schema="a bigint, b string", follow=True), ("a", "b")),
+    ):
+        plan = Pipeline("p").source(source).select("a").to(print).plan()
+        assert needed(plan, plan.sources[0]).names == fields
 
 
 def test_what_is_fed_is_fed_whole() -> None:

@@ -162,7 +162,9 @@ class Failures:
     @property
     def reader(self) -> FailureReader:
         """What makes records and errors of such rows, in the tasks too."""
-        reads = frozenset(n for n, each in enumerate(self.plan.nodes) if isinstance(each, nodes.Read))
+        reads = {
+            n: each.source.columns for n, each in enumerate(self.plan.nodes) if isinstance(each, nodes.Read)
+        }
         writes = frozenset(n for n, each in enumerate(self.plan.nodes) if isinstance(each, nodes.Write))
         return FailureReader(tuple(map(stripped, self.plan.nodes)), reads, writes, self.inputs)
 
@@ -184,11 +186,12 @@ class Failures:
 class FailureReader:
     """Makes of the column ``failure`` which step failed on which record, and why. It travels to the tasks.
 
-    ``reads`` and ``writes`` say which of the steps are these. ``inputs``: as ``Failures`` has them.
+    ``reads``: the steps that read, with the schemas of their sources; ``writes``: those that write.
+    ``inputs``: as ``Failures`` has them.
     """
 
     steps: tuple[Node, ...]
-    reads: frozenset[int]
+    reads: Mapping[int, Schema | None]
     writes: frozenset[int]
     inputs: Mapping[int, tuple[Schema, tuple[Field, ...]]]
 
@@ -206,6 +209,8 @@ class FailureReader:
             return Failed(node, record, error, Along(), is_read)
         schema, keys = self.inputs[step]
         found = _decoder.decode(told)
+        if is_read:
+            return Failed(node, found[RECORD], _unfit(self.reads[step], found[RECORD]), Along(), is_read)
         record = schema.coerce(found[RECORD])
         values = Schema(tuple(Field(f"key_{at}", each.type) for at, each in enumerate(keys)))
         key = tuple(values.coerce(found[_KEYS]).values()) if keys else None
@@ -218,6 +223,16 @@ class FailureReader:
             return None
         entrant = unpacked(misfit)[0]
         return (entrant.step, entrant.record) if entrant.error is None else None
+
+
+def _unfit(schema: Schema | None, record: Any) -> Exception:
+    """Why a record does not fit a source's schema."""
+    assert schema is not None, "it is typed"
+    try:
+        schema.coerce(record)
+    except PayloadInvalid as error:
+        return error
+    return PayloadInvalid("the record does not fit the schema")
 
 
 def _why(node: Node, record: Any) -> Exception:

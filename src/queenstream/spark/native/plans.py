@@ -32,7 +32,7 @@ from queenstream.spark.native.frames import Clock, Frame
 from queenstream.spark.native.needed import needed
 from queenstream.spark.native.replays import Replays
 from queenstream.spark.native.stage import SinkParquet, SinkQueue, StageColumns
-from queenstream.spark.native.steps import Load, check_readable, read, through
+from queenstream.spark.native.steps import Load, check_readable, is_in_pieces, read, through
 from queenstream.spark.sinks.delivery import SinkBatch, is_ordered
 from queenstream.spark.sinks.stage import StageOptions
 from queenstream.spark.sources import marks_end
@@ -89,10 +89,10 @@ class Native:
         names |= {
             count_name("taken", each.name): (each.name, ("taken",))
             for each in reads
-            if each in self._plan.inputs and (marks_end(each.source) or self._is_counted)
+            if each in self._plan.inputs and self._is_observed(each)
         }
         late_at = None if self._with_state is None else self._with_state.name
-        all_of = None if self._is_counted or marks_end(reads[0].source) else reads[0].name
+        all_of = None if self._is_observed(reads[0]) else reads[0].name
         return Observed(names, late_at, all_of, self.clock, self._first, self._replays.counted)
 
     @property
@@ -128,6 +128,10 @@ class Native:
     def _is_counted(self) -> bool:
         """Whether each source is counted by itself: Spark tells of all that was read, also what was twice."""
         return len(self._plan.sources) > 1 or (self._with_state is not None and self._keeps)
+
+    def _is_observed(self, read: nodes.Read) -> bool:
+        """Whether a query counts the records of a source: its rows are not all records, or not once."""
+        return self._is_counted or marks_end(read.source) or is_in_pieces(read, self._loaded.get(read))
 
     @property
     def _keeps(self) -> bool:

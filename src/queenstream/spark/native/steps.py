@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -11,7 +12,7 @@ from pyspark.sql import functions as f
 
 from queenstream import paths
 from queenstream.pipeline import nodes, values
-from queenstream.pipeline.endpoints import Kafka, Queue
+from queenstream.pipeline.endpoints import Files, Kafka, Queue
 from queenstream.pipeline.expressions import Expr
 from queenstream.pipeline.nodes import Node
 from queenstream.pipeline.records import EARLIEST, LATEST
@@ -19,7 +20,8 @@ from queenstream.schemas import Field, Schema, types
 from queenstream.schemas.types import Type
 from queenstream.spark.aggregating import SEQ, TIME
 from queenstream.spark.expressions import RECORD, NotNative
-from queenstream.spark.kinds import spark_type
+from queenstream.spark.files import has_end
+from queenstream.spark.kinds import is_bare, parts_of, spark_type
 from queenstream.spark.native.failures import FAILURE, MISFIT, Failures, count_name, number_of
 from queenstream.spark.native.frames import CLOCK, ENDED, Clock, Frame, known
 from queenstream.spark.native.needed import needed
@@ -38,6 +40,8 @@ def source_columns(read: nodes.Read, schema: Schema) -> str:
     record = spark_type(types.Struct(schema.fields))
     if marks_end(read.source):
         return f"kind INT, seq LONG, time LONG, record {record}, {MISFIT} BINARY"
+    if isinstance(read.source, Files):
+        return f"record {record}, seq LONG, {MISFIT} BINARY, {ENDED} BOOLEAN"
     return f"data {record}, id LONG, created_at TIMESTAMP, {MISFIT} BINARY"
 
 
@@ -59,6 +63,8 @@ def read(
     if marks_end(node.source):
         fed = _read_fed(node, failures, source, schema)
         return fed if clock is None else fed.watch(clock)
+    if isinstance(node.source, Files):
+        return _read_files(node, failures, source, schema, counted=counted)
     bad, failure = f.col(MISFIT).isNotNull(), failures.misfit(node)
     columns = {RECORD: f.col("data"), TIME: f.col("created_at"), SEQ: f.col("id"), MISFIT: f.col(MISFIT)}
     if clock is not None:  # the time of what does not fit does not count
@@ -91,48 +97,54 @@ def _read_fed(node: nodes.Read, failures: Failures, source: DataFrame, schema: S
     return _kept(node, Frame(rows, schema, failures, ends=True), bad, failure)
 
 
+def is_in_pieces(node: nodes.Read, rows: DataFrame | None) -> bool:
+    """Whether the rows of a source of files, as Spark counts them, are lines or files and not records."""
+    return isinstance(node.source, Files) and rows is not None and MISFIT in rows.columns
+
+
+def _read_files(
+    node: nodes.Read, failures: Failures, source: DataFrame, schema: Schema, *, counted: bool
+) -> Frame:
+    """What the JVM has read fits its columns: then only a field may be missing that must be there."""
+    assert isinstance(node.source, Files)
+    ends, ended = has_end(failures.plan, node.source), f.col(ENDED)
+    rows = source.withColumn(TIME, f.lit(None).cast("timestamp"))
+    bad: Column | None = None
+    failure = f.lit(None)
+    if is_in_pieces(node, source):
+        bad, failure = f.col(MISFIT).isNotNull(), failures.misfit(node)
+    elif required := [each.name for each in schema.fields if each.required]:
+        missing = [f.col(RECORD).getField(name).isNull() for name in required]
+        bad = reduce(Column.__or__, missing)
+        bad = bad & ~ended if ends else bad
+        failure = failures.input(node, schema, ())
+    if bad is not None:
+        rows = failures.count(failures.end(rows, node, bad, failure), node, bad, failure)
+    if (counted or is_in_pieces(node, source)) and failures.part != "aside":
+        taken = ~ended if bad is None else ~ended & ~bad
+        rows = rows.observe(count_name("taken", node.name), number_of(taken).alias("taken"))
+    columns = [RECORD, TIME, SEQ, *([ENDED] if ends else []), *([MISFIT] if MISFIT in rows.columns else [])]
+    frame = Frame(rows.select(*columns), schema, failures, ends=ends)
+    return frame if bad is None else _kept(node, frame, bad, failure)
+
+
 def check_readable(node: nodes.Read) -> None:
     """Whether a source can be read into typed columns."""
     source, schema = node.source, node.source.columns
     if schema is None or not all(_is_typed(each.type) for each in schema.fields):
         raise NotNative("records of no known schema")
     if isinstance(source, Queue):
-        if source.envelope or not _is_bare(schema.fields):
+        if source.envelope or not is_bare(schema.fields):
             raise NotNative("messages with their envelope, or with fields that are filled in")
     elif isinstance(source, Kafka):
-        if source.envelope or source.format != "json" or not _is_bare(schema.fields):
+        if source.envelope or source.format != "json" or not is_bare(schema.fields):
             raise NotNative("messages that are not plain JSON, or with fields that are filled in")
-    elif not marks_end(source):
+    elif not marks_end(source) and not isinstance(source, Files):
         raise NotNative("windows of a stream")
 
 
 def _is_typed(kind: Type) -> bool:
-    return kind != types.VARIANT and all(map(_is_typed, _parts(kind)))
-
-
-def _is_bare(fields: tuple[Field, ...], *, top: bool = True) -> bool:
-    """Whether columns say all of a schema: no defaults, and below the top nothing that must be there."""
-    return all(
-        each.default is None
-        and (top or not each.required)
-        and all(_is_bare(inner.fields, top=False) for inner in _structs(each.type))
-        for each in fields
-    )
-
-
-def _structs(kind: Type) -> list[types.Struct]:
-    """The structs in a type that lie in no other."""
-    if isinstance(kind, types.Struct):
-        return [kind]
-    return [found for part in _parts(kind) for found in _structs(part)]
-
-
-def _parts(kind: Type) -> list[Type]:
-    if isinstance(kind, types.List):
-        return [kind.of]
-    if isinstance(kind, types.Map):
-        return [kind.key, kind.value]
-    return [each.type for each in kind.fields] if isinstance(kind, types.Struct) else []
+    return kind != types.VARIANT and all(map(_is_typed, parts_of(kind)))
 
 
 def through(node: Node, frame: Frame) -> Frame:
@@ -179,7 +191,7 @@ def _event_time(node: nodes.EventTime, frame: Frame) -> Frame:
 
 
 def _has_bytes(kind: Type) -> bool:
-    return kind == types.BINARY or any(map(_has_bytes, _parts(kind)))
+    return kind == types.BINARY or any(map(_has_bytes, parts_of(kind)))
 
 
 def _key_by(node: nodes.KeyBy, frame: Frame) -> Frame:
