@@ -31,7 +31,7 @@ from queenstream.spark.keyed.windowed import windowed
 from queenstream.spark.packing import pack, unpack
 from queenstream.spark.records import Item, packed_by_task
 from queenstream.spark.sinks.queues import QueueRows
-from queenstream.spark.sinks.stage import StageOptions, Staging, TaskStage
+from queenstream.spark.sinks.stage import StageFunction, StageOptions, TaskOutput
 from queenstream.spark.sources import Decoder
 from queenstream.spark.steps import Passage, Router
 
@@ -87,7 +87,7 @@ class Entry:
             passage.highest = FOREVER
 
 
-class StageEntry(Staging):
+class StageEntry(StageFunction):
     """An entry and the stage of a batch in one, for a query of one source that keeps no state."""
 
     def __init__(
@@ -97,7 +97,7 @@ class StageEntry(Staging):
         self._entry = entry
         self._queues = dict(queues or {})
 
-    def _put(self, batches: Iterator[pa.RecordBatch], stage: TaskStage) -> None:
+    def _put(self, batches: Iterator[pa.RecordBatch], stage: TaskOutput) -> None:
         with contextlib.ExitStack() as opened:
             queues = {sink: opened.enter_context(rows.open()) for sink, rows in self._queues.items()}
             for passage in self._entry.passages(batches, stage.troubles):

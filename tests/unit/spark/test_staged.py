@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from pyarrow.fs import LocalFileSystem
 
 from queenstream.errors import CheckpointError
 from queenstream.spark.records import packed_by_task
@@ -14,6 +15,12 @@ from queenstream.spark.sinks.prepared import PreparedBatches
 from queenstream.spark.sinks.stage import Receipt
 from queenstream.spark.sinks.staged import StagedFile, StagedRowsWriter, chunks_of
 from queenstream.spark.sinks.storage import Storage
+
+
+@pytest.fixture(params=["local", "shared"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    """A folder of this machine, and one that is reached as shared storage is."""
+    return Storage(str(tmp_path), LocalFileSystem() if request.param == "shared" else None)
 
 
 def write(storage: Storage, task: int, numbers: list[int], sink: str = "out") -> StagedFile:
@@ -32,12 +39,11 @@ def numbers_of(storage: Storage, files: list[StagedFile]) -> list[int]:
 
 
 def test_rows_of_several_tasks_come_in_the_order_of_their_places(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(staged, "SORTED_ROWS", 7)  # so that one file has many runs
     monkeypatch.setattr(staged, "_CHUNK_ROWS", 3)
     monkeypatch.setattr(staged, "MOST_COMMITTED", 50)
-    storage = Storage(str(tmp_path))
     numbers = list(range(200))
     random.Random(7).shuffle(numbers)
     files = [write(storage, 0, numbers[:120]), write(storage, 1, numbers[120:]), write(storage, 2, [])]
@@ -46,8 +52,7 @@ def test_rows_of_several_tasks_come_in_the_order_of_their_places(
     assert numbers_of(storage, files) == list(range(200))
 
 
-def test_rows_of_one_sink_are_not_those_of_another(tmp_path: Path) -> None:
-    storage = Storage(str(tmp_path))
+def test_rows_of_one_sink_are_not_those_of_another(storage: Storage) -> None:
     path = "batch/0.rows"
     with storage.create(path) as file:
         writer = StagedRowsWriter(file)
@@ -59,8 +64,7 @@ def test_rows_of_one_sink_are_not_those_of_another(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", ["gone", "cut", "overwritten"])
-def test_a_damaged_file_is_named(tmp_path: Path, harm: str) -> None:
-    storage = Storage(str(tmp_path))
+def test_a_damaged_file_is_named(storage: Storage, tmp_path: Path, harm: str) -> None:
     file = write(storage, 0, list(range(100)))
     path = tmp_path / file.path
     if harm == "gone":
@@ -73,8 +77,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, harm: str) -> None:
         numbers_of(storage, [file])
 
 
-def test_a_file_that_was_not_finished_is_not_there(tmp_path: Path) -> None:
-    storage = Storage(str(tmp_path))
+def test_a_file_that_was_not_finished_is_not_there(storage: Storage) -> None:
 
     def fail() -> None:
         with storage.create("a/b") as file:
@@ -86,8 +89,8 @@ def test_a_file_that_was_not_finished_is_not_there(tmp_path: Path) -> None:
     assert storage.names("a") == []
 
 
-def test_a_batch_is_prepared_until_the_next_one_begins(tmp_path: Path) -> None:
-    batches = PreparedBatches(Storage(str(tmp_path)))
+def test_a_batch_is_prepared_until_the_next_one_begins(storage: Storage) -> None:
+    batches = PreparedBatches(storage)
     batches.begin(7)
     assert batches.find(7) is None
     batches.write(7, [Receipt(task=3, counts={"in": {"taken": 5}})])
@@ -99,8 +102,8 @@ def test_a_batch_is_prepared_until_the_next_one_begins(tmp_path: Path) -> None:
     assert batches.find(7) is None
 
 
-def test_the_record_of_a_batch_that_is_damaged_is_named(tmp_path: Path) -> None:
-    batches = PreparedBatches(Storage(str(tmp_path)))
+def test_the_record_of_a_batch_that_is_damaged_is_named(storage: Storage, tmp_path: Path) -> None:
+    batches = PreparedBatches(storage)
     batches.write(7, [Receipt()])
     [path] = tmp_path.rglob("batch.json")
     path.write_bytes(path.read_bytes()[:-3])

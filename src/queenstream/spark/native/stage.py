@@ -23,7 +23,7 @@ from queenstream.spark.native.failures import FAILURE, FailureReader
 from queenstream.spark.records import packed_by_task
 from queenstream.spark.sinks.files import ParquetStage
 from queenstream.spark.sinks.queues import QueueStage
-from queenstream.spark.sinks.stage import StageOptions, Staging, TaskStage
+from queenstream.spark.sinks.stage import StageFunction, StageOptions, TaskOutput
 from queenstream.windows import from_us
 
 
@@ -44,7 +44,7 @@ class SinkParquet:
     batch: int
 
 
-class StageColumns(Staging):
+class StageColumns(StageFunction):
     """Stages the rows of one sink. ``failures``: what reads the rows that steps failed on."""
 
     def __init__(
@@ -63,7 +63,7 @@ class StageColumns(Staging):
         self._queue = queue
         self._parquet = parquet
 
-    def _put(self, batches: Iterator[pa.RecordBatch], stage: TaskStage) -> None:
+    def _put(self, batches: Iterator[pa.RecordBatch], stage: TaskOutput) -> None:
         rows = (self._without_failures(batch, stage) for batch in batches)
         if self._queue is not None:
             staged = self._queue.stage.stage(self._for_queue(rows, self._queue, stage), self._queue.batch)
@@ -79,7 +79,7 @@ class StageColumns(Staging):
                 self._add(batch, stage)
 
     def _for_queue(
-        self, batches: Iterator[pa.RecordBatch], queue: SinkQueue, stage: TaskStage
+        self, batches: Iterator[pa.RecordBatch], queue: SinkQueue, stage: TaskOutput
     ) -> Iterator[pa.RecordBatch]:
         """The columns of the records. A row that names no partition goes the way of all others."""
         for batch in batches:
@@ -91,7 +91,7 @@ class StageColumns(Staging):
                     rows = rows.filter(partitions.is_valid())
             yield self._columns(rows, stage)
 
-    def _columns(self, batch: pa.RecordBatch, stage: TaskStage) -> pa.RecordBatch:
+    def _columns(self, batch: pa.RecordBatch, stage: TaskOutput) -> pa.RecordBatch:
         """The fields of the records as columns."""
         names = [each.name for each in self._schema.fields]
         columns = pa.RecordBatch.from_arrays(batch.column(RECORD).flatten(), names)
@@ -100,7 +100,7 @@ class StageColumns(Staging):
                 stage.sample(self._sink, record)
         return columns
 
-    def _add(self, batch: pa.RecordBatch, stage: TaskStage) -> None:
+    def _add(self, batch: pa.RecordBatch, stage: TaskOutput) -> None:
         records = values_of(batch.column(RECORD), types.Struct(self._schema.fields))
         times = batch.column(TIME).cast(pa.int64()).to_pylist()
         for record, time, seq in zip(records, times, batch.column(SEQ).to_pylist(), strict=True):
@@ -109,7 +109,7 @@ class StageColumns(Staging):
 
     # What steps failed on
 
-    def _without_failures(self, batch: pa.RecordBatch, stage: TaskStage) -> pa.RecordBatch:
+    def _without_failures(self, batch: pa.RecordBatch, stage: TaskOutput) -> pa.RecordBatch:
         if FAILURE not in batch.schema.names:
             return batch
         failure = batch.column(FAILURE)
@@ -122,7 +122,7 @@ class StageColumns(Staging):
                 self._tell(seq, tuple(told.values()), self._failures, stage)
         return batch.filter(failure.is_null())
 
-    def _tell(self, seq: int, failure: Any, failures: FailureReader, stage: TaskStage) -> None:
+    def _tell(self, seq: int, failure: Any, failures: FailureReader, stage: TaskOutput) -> None:
         """What is to be done about a failure. Dead letters are rows for a sink like all others."""
         came_back = failures.row_for_sink(*failure[:2])
         if came_back is not None:

@@ -77,7 +77,7 @@ class StageOptions:
     samples: bool = False
 
 
-class TaskStage:
+class TaskOutput:
     """The rows of one task on their way to the sinks. Its file is made when the first row comes."""
 
     def __init__(self, options: StageOptions) -> None:
@@ -164,14 +164,14 @@ class TaskStage:
         return StagedRowsWriter(self._creating.__enter__())
 
 
-class Staging(ABC):
+class StageFunction(ABC):
     """A function for ``mapInArrow``. Subclasses put the rows of a task onto its stage."""
 
     def __init__(self, options: StageOptions) -> None:
         self._options = options
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        stage = TaskStage(self._options)
+        stage = TaskOutput(self._options)
         try:
             try:
                 self._put(batches, stage)
@@ -184,13 +184,13 @@ class Staging(ABC):
         yield receipt
 
     @abstractmethod
-    def _put(self, batches: Iterator[pa.RecordBatch], stage: TaskStage) -> None: ...
+    def _put(self, batches: Iterator[pa.RecordBatch], stage: TaskOutput) -> None: ...
 
 
-class StageFlow(Staging):
+class StageFlow(StageFunction):
     """Stages the rows of a plan with Python in it (``flow.ROW``)."""
 
-    def _put(self, batches: Iterator[pa.RecordBatch], stage: TaskStage) -> None:
+    def _put(self, batches: Iterator[pa.RecordBatch], stage: TaskOutput) -> None:
         for batch in batches:
             columns = (batch.column(name).to_pylist() for name in flow.NAMES)
             for node, port, _, seq, sub, time, due, record in zip(*columns, strict=True):
