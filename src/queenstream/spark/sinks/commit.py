@@ -240,5 +240,5 @@ def parts_of(files: Sequence[StagedFile], name: str, epoch: str, *, in_order: bo
         if found:
             yield Part(epoch, tuple(found))
         return
-    for each in found:
-        yield Part(f"{epoch}-{each.task:05}", (each,))
+    for number, each in enumerate(found):  # not by task: two jobs of a batch have tasks of one number
+        yield Part(f"{epoch}-{number:05}", (each,))

@@ -191,9 +191,8 @@ class Delivery:
             for sink, shown in receipt.samples.items():
                 self.samples.keep(sink, shown)
         if any(receipt.is_staged for receipt in receipts):
-            self._prepared.write(
-                batch, receipts
-            )  # else nothing will be in a sink that could differ next time
+            # Else nothing will be in a sink that could differ the next time.
+            self._prepared.write(batch, receipts)
         return receipts
 
     def _delivered(self, receipts: Sequence[Receipt]) -> Delivered:

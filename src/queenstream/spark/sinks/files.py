@@ -61,7 +61,7 @@ class ParquetStage:
     def commit(self, staged: Sequence[StagedParquet], epoch: str) -> int:
         """On the driver: move the files of a batch to their places; how many rows they have."""
         for each in staged:
-            name = f"part-{epoch}-{each.task:05}-{quote(self.step, safe='')}.parquet"
+            name = f"part-{epoch}-task-{each.task:05}-{quote(self.step, safe='')}.parquet"
             final = Path(self.folder, name)
             if not final.exists():
                 (self._hidden / each.name).rename(final)
