@@ -43,7 +43,7 @@ def test_rows_of_several_tasks_come_in_the_order_of_their_places(
 ) -> None:
     monkeypatch.setattr(staged, "SORTED_ROWS", 7)  # so that one file has many runs
     monkeypatch.setattr(staged, "_CHUNK_ROWS", 3)
-    monkeypatch.setattr(staged, "MOST_COMMITTED", 50)
+    monkeypatch.setattr(staged, "MOST_ROWS", 50)
     numbers = list(range(200))
     random.Random(7).shuffle(numbers)
     files = [write(storage, 0, numbers[:120]), write(storage, 1, numbers[120:]), write(storage, 2, [])]

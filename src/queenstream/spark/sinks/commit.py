@@ -21,13 +21,14 @@ from pyspark import cloudpickle
 from queenstream.connectors import Context, Writer, writer_for
 from queenstream.connectors.events import Events
 from queenstream.errors import QueenstreamError, StepFailed
-from queenstream.pipeline.endpoints import Sink
+from queenstream.pipeline.endpoints import Files, Sink
 from queenstream.pipeline.failing import Along, give_up, letter, may_retry
 from queenstream.pipeline.nodes import Node
 from queenstream.pipeline.policies import DeadLetters
 from queenstream.spark.sinks.staged import StagedFile, chunks_of
 from queenstream.spark.sinks.storage import Storage
 
+_FILE = (100_000, 64 << 20)  # rows and bytes of one
 _IDLE_SECONDS = 20.0  # after which a process of tasks closes its writers
 
 
@@ -110,7 +111,8 @@ def committed_of(results: Sequence[bytes]) -> Committed:
 
 async def commit(opened: OpenWriters, target: Target, storage: Storage, part: Part, done: Committed) -> None:
     """Write a part, chunk by chunk; each has a name of its own, by which the sink knows it again."""
-    for number, rows in enumerate(chunks_of(storage, part.files, target.name)):
+    most = _FILE if isinstance(target.sink, Files) else None
+    for number, rows in enumerate(chunks_of(storage, part.files, target.name, most)):
         epoch = part.epoch if number == 0 else f"{part.epoch}.{number}"
         letters = await _write(await opened.get(target), target, epoch, rows, done)
         if letters:

@@ -23,6 +23,7 @@ Place: TypeAlias = tuple[bool, int, int, int]
 """Where a row is in its batch: not due, by time if it is due, then its number and the number in its work."""
 
 SORTED_ROWS, SORTED_BYTES = 20_000, 16 << 20  # that a task holds for a sink
+MOST_ROWS, MOST_BYTES = 10_000, 16 << 20  # that a sink gets at once
 _CHUNK_ROWS = 1_000
 
 _Row: TypeAlias = tuple[Place, bytes]
@@ -108,21 +109,23 @@ def _index(file: BinaryIO) -> dict[str, list[_Run]]:
     return msgspec.json.decode(file.read(length), type=dict[str, list[_Run]])
 
 
-def chunks_of(storage: Storage, files: Sequence[StagedFile], sink: str) -> Iterator[list[Any]]:
-    """The records of a sink from several files, put in order, in chunks that fit into memory."""
+def chunks_of(
+    storage: Storage, files: Sequence[StagedFile], sink: str, most: tuple[int, int] | None = None
+) -> Iterator[list[Any]]:
+    """The records of a sink from several files, put in order, in chunks that fit into memory.
+
+    ``most``: the rows and bytes of a chunk.
+    """
+    most_rows, most_bytes = most or (MOST_ROWS, MOST_BYTES)
     parts = [read_rows(storage, each.path, sink) for each in files if each.rows.get(sink)]
     rows: Iterable[_Row] = parts[0] if len(parts) == 1 else heapq.merge(*parts, key=itemgetter(0))
     chunk: list[Any] = []
     size = 0
     for _, data in rows:
-        if chunk and (len(chunk) >= MOST_COMMITTED or size + len(data) > MOST_COMMITTED_BYTES):
+        if chunk and (len(chunk) >= most_rows or size + len(data) > most_bytes):
             yield chunk
             chunk, size = [], 0
         chunk.append(unpacked(data)[0])
         size += len(data)
     if chunk:
         yield chunk
-
-
-MOST_COMMITTED = 10_000  # rows that a sink gets at once
-MOST_COMMITTED_BYTES = 16 << 20
