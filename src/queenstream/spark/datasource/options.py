@@ -24,7 +24,7 @@ DEFAULT_URL = "http://127.0.0.1:6632"
 _PLACE = ("url", "pg", "token")
 _READING = (
     "queue", "stream", "group", "startingOffsets", "endingOffsets", "maxRowsPerBatch", "maxBytesPerBatch",
-    "numPartitions", "schema", "columns", "coerce", *_PLACE,
+    "adaptiveBatches", "numPartitions", "schema", "columns", "coerce", *_PLACE,
 )  # fmt: skip
 _WRITING = ("queue", "partition", "partitionBy", "sink", "batchId", *_PLACE)
 # Spark's own, which it hands over with ours.
@@ -57,6 +57,7 @@ class SourceOptions:
     end_at_latest: bool  # a stream ends at what is there when it starts
     max_rows_per_batch: int | None
     max_bytes_per_batch: int | None
+    adapts: bool  # a batch is larger than these, if the one before it was quickly done
     num_partitions: int | None
     payload: str  # the SQL type of ``data``
     columns: tuple[str, ...] | None
@@ -100,6 +101,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         end_at_latest=_end_at_latest(given.get("endingOffsets")),
         max_rows_per_batch=_count(given, "maxRowsPerBatch"),
         max_bytes_per_batch=_count(given, "maxBytesPerBatch"),
+        adapts=_flag(given, "adaptiveBatches"),
         num_partitions=_count(given, "numPartitions"),
         payload=payload_type(given.get("schema", "VARIANT")),
         columns=tuple(name.strip() for name in columns.split(",")) if columns else None,
@@ -186,6 +188,13 @@ def _count(given: Mapping[str, str], name: str) -> int | None:
     if not text.isdecimal() or not 0 < int(text) < 1 << 62:
         raise ConfigError(f"the option {name} is {text!r}; give a whole number from 1 on")
     return int(text)
+
+
+def _flag(given: Mapping[str, str], name: str) -> bool:
+    text = given.get(name, "false").strip().lower()
+    if text not in ("true", "false"):
+        raise ConfigError(f"the option {name} is {text!r}; give true or false")
+    return text == "true"
 
 
 def _end_at_latest(text: str | None) -> bool:

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from queenstream.spark.datasource import filters, payloads, planning, reading
+from queenstream.spark.datasource.batch_size import BatchSize
 from queenstream.spark.datasource.database import Database, asked, check_schema, connected, database_url
 from queenstream.spark.datasource.options import SourceOptions
 from queenstream.spark.datasource.planning import Part, Span, Where
@@ -103,6 +104,7 @@ class StreamReading(Reading):
         self._last: int | None = None  # a query that comes to an end, ends here
         self._latest: Offset | None = None
         self._planned: tuple[int, int, list[Span]] | None = None  # what the last look saw, for partitions
+        self._size = BatchSize() if options.adapts else None
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Where a query without a checkpoint begins."""
@@ -156,20 +158,26 @@ class StreamReading(Reading):
             return start
         end = last = max(span.upto for span in found)
         behind = 0
-        most = self._most_rows(database, found, rows)
+        times = 1 if self._size is None else self._size.next_times()
+        most = self._most_rows(database, found, rows, times)
         if most is not None:
             end = planning.limited(database, found, after, last, most)
             behind = max(0, sum(span.messages for span in found) - most)
+        if self._size is not None:
+            self._size.planned(full=end != last)
         place = {name: value for name, value in start.items() if name != "behind"}
         self._latest = {**place, "id": last, "behind": behind}
         if end == last:
             self._planned = (after, end, found)
         return {**place, "id": end}
 
-    def _most_rows(self, database: Database, found: Sequence[Span], rows: int | None) -> int | None:
+    def _most_rows(
+        self, database: Database, found: Sequence[Span], rows: int | None, times: int
+    ) -> int | None:
         """How many messages the next batch may have, by rows and by bytes; None: all of them."""
+        most = None if rows is None else rows * times
         most_bytes = self._options.max_bytes_per_batch
         if most_bytes is None:
-            return rows
-        fitting = max(1, most_bytes // planning.message_bytes(database, found))
-        return fitting if rows is None else min(rows, fitting)
+            return most
+        fitting = max(1, most_bytes * times // planning.message_bytes(database, found))
+        return fitting if most is None else min(most, fitting)

@@ -125,7 +125,7 @@ class CassandraReading:
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = {name.lower(): value for name, value in options.items()}
         self._columns = schema
-        self._limits = Limits.of(self._options)
+        self.limits = Limits.of(self._options)
         self._planned: tuple[Offset, Offset, int | None] | None = None
         self.title: str = unpacked_value(self._options["source"]).title
 
@@ -137,14 +137,14 @@ class CassandraReading:
     def finalize(self) -> None:
         """It ends by itself."""
 
-    def advance(self, start: Offset) -> Offset:
+    def advance(self, start: Offset, limits: Limits) -> Offset:
         """How far the next batch goes; where it is, at the end of the ring and while nodes are away."""
         from queenstream.connectors._cassandra_link import AWAY
 
         if start["done"]:
             return start
         try:
-            span = self._ahead(_token(start))
+            span = self._ahead(_token(start), limits)
         except AWAY:
             time.sleep(1.0)
             return start
@@ -153,7 +153,7 @@ class CassandraReading:
         self._planned = (start, end, span.rows)
         return end
 
-    def _ahead(self, after: int) -> Span:
+    def _ahead(self, after: int, limits: Limits) -> Span:
         from queenstream.connectors._cassandra_reading import select_of, token_of
 
         link = kept_link(self._options)
@@ -161,7 +161,7 @@ class CassandraReading:
         first = select_of(link, self._schema).bind((after, MOST))
         first.fetch_size = _SAMPLE_ROWS
         sizes = [len(repr(row)) for row in link.session.execute(first).current_rows]
-        most = self._limits.most(sum(sizes) / len(sizes) if sizes else None)
+        most = limits.most(sum(sizes) / len(sizes) if sizes else None)
         wanted = min(most + 1, _SAMPLE_TOKENS)
         select = link.prepare(
             f"select {token} as {_TOKEN} from {link.place} "  # noqa: S608 - all quoted
@@ -174,7 +174,7 @@ class CassandraReading:
         """One for each task of a batch."""
         planned = self._planned
         rows = planned[2] if planned is not None and planned[:2] == (start, end) else None
-        return [TokenPart(each) for each in cut(Span(_token(start), _token(end), rows), self._limits.tasks)]
+        return [TokenPart(each) for each in cut(Span(_token(start), _token(end), rows), self.limits.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A task's rows, as Arrow batches."""

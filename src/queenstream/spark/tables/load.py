@@ -60,6 +60,7 @@ def _source(
         told.max_batch_rows or (_MOST_ROWS if typed else _MOST_ROWS_IN_PYTHON),
         told.max_batch_bytes or _MOST_BYTES,
         spark.sparkContext.defaultParallelism,
+        told.max_batch_rows is None and told.max_batch_bytes is None,
     )
     options = {"node": node, "schema": packed_value(schema_of(source.schema)), **limits.options()}
     if isinstance(source, Postgres):

@@ -10,7 +10,7 @@ import base64
 import json
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 from pyspark import cloudpickle
@@ -35,16 +35,25 @@ BEGINNING: Offset = {"after": None, "seq": 0, "done": False}
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a batch may have, and how many tasks read it."""
+    """How much a batch may have, and how many tasks read it.
+
+    ``adapts``: it may have more, if the batch before it was quickly done.
+    """
 
     rows: int
     bytes: int
     tasks: int
+    adapts: bool = False
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Limits:
         """From a data source's options, their names in small letters."""
-        return cls(*(int(options[name]) for name in ("maxrowsperbatch", "maxbytesperbatch", "tasks")))
+        rows, size, tasks = (int(options[name]) for name in ("maxrowsperbatch", "maxbytesperbatch", "tasks"))
+        return cls(rows, size, tasks, options["adaptivebatches"] == "true")
+
+    def times(self, number: int) -> Limits:
+        """So many times as much."""
+        return replace(self, rows=self.rows * number, bytes=self.bytes * number)
 
     def options(self) -> dict[str, str]:
         """The inverse."""
@@ -52,6 +61,7 @@ class Limits:
             "maxRowsPerBatch": str(self.rows),
             "maxBytesPerBatch": str(self.bytes),
             "tasks": str(self.tasks),
+            "adaptiveBatches": str(self.adapts).lower(),
         }
 
     def most(self, row_bytes: float | None) -> int:

@@ -317,7 +317,7 @@ class TablePlan:
         if self._source.cursor is not None:
             self._patiently(self._finalize)
 
-    def advance(self, start: Offset) -> Offset:
+    def advance(self, start: Offset, limits: Limits) -> Offset:
         """How far the next batch goes; where it is, if there is nothing new."""
         if start["done"]:
             self.close()
@@ -326,7 +326,7 @@ class TablePlan:
             return start
         self._looked = time.monotonic()
         try:
-            return self._run(self._link.attempt(lambda connection: self._advance(connection, start)))
+            return self._run(self._link.attempt(lambda connection: self._advance(connection, start, limits)))
         except Away as error:
             self._forget()
             if not error.waits:
@@ -422,16 +422,16 @@ class TablePlan:
         self._table = table
         return table
 
-    async def _advance(self, connection: asyncpg.Connection[Any], start: Offset) -> Offset:
+    async def _advance(self, connection: asyncpg.Connection[Any], start: Offset, limits: Limits) -> Offset:
         await self._look(connection)
         if self._source.cursor is None:
             if start != BEGINNING and not self._holds(connection):
                 self._refuse_in_the_middle()
             await self._hold(connection)
-            end = await self._ranges.end(connection, start, self._limits, None) or {**start, "done": True}
+            end = await self._ranges.end(connection, start, limits, None) or {**start, "done": True}
             self._planned.add(json.dumps(end))
         else:
-            found = await self._grown(connection, start)
+            found = await self._grown(connection, start, limits)
             if found is None:
                 self._behind = 0 if self._settled.waiting is None else self._behind
                 return start
@@ -439,13 +439,15 @@ class TablePlan:
         await self._measure(connection, start, end)
         return end
 
-    async def _grown(self, connection: asyncpg.Connection[Any], start: Offset) -> Offset | None:
+    async def _grown(
+        self, connection: asyncpg.Connection[Any], start: Offset, limits: Limits
+    ) -> Offset | None:
         if self._top is None and not self._final:
             self._top = await self._settled.find(connection, start["after"])
             self._warn()
         if self._top is None:
             return None
-        end = await self._ranges.end(connection, start, self._limits, self._top)
+        end = await self._ranges.end(connection, start, limits, self._top)
         if (end is None or end["done"]) and not self._final:
             self._top = None
         return None if end is None else {**end, "done": False}

@@ -81,9 +81,14 @@ class PostgresReading:
         """What is there now is read, nothing that comes later."""
         self._plan.finalize()
 
-    def advance(self, start: Offset) -> Offset:
+    @property
+    def limits(self) -> Limits:
+        """How much the first batch may have."""
+        return Limits.of(self._options)
+
+    def advance(self, start: Offset, limits: Limits) -> Offset:
         """How far the next batch goes; where it is, if there is nothing new."""
-        return self._plan.advance(start)
+        return self._plan.advance(start, limits)
 
     def parts(self, start: Offset, end: Offset, *, again: bool = False) -> list[InputPartition]:
         """One for each task of a batch."""

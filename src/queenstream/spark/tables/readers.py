@@ -11,7 +11,7 @@ from typing import Protocol
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from queenstream.spark.tables.options import Offset
+from queenstream.spark.tables.options import Limits, Offset
 
 
 class TableReading(Protocol):
@@ -31,7 +31,12 @@ class TableReading(Protocol):
         """What is there now is read, nothing that comes later."""
         ...
 
-    def advance(self, start: Offset) -> Offset:
+    @property
+    def limits(self) -> Limits:
+        """How much the first batch may have."""
+        ...
+
+    def advance(self, start: Offset, limits: Limits) -> Offset:
         """How far the next batch goes; where it is, if there is nothing new."""
         ...
 

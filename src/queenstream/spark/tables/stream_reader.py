@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
+from queenstream.spark.datasource.batch_size import BatchSize
 from queenstream.spark.tables.options import BEGINNING, Offset, offset_of
 from queenstream.spark.tables.readers import TableReading
 
@@ -19,6 +20,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, reading: TableReading) -> None:
         self._reading = reading
         self._latest: dict[str, Any] | None = None
+        self._size = BatchSize() if reading.limits.adapts else None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Before the first row."""
@@ -35,7 +37,10 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802, ARG002
         """How far the next batch goes; where it is, if there is nothing new."""
         begin = self._offset(start)
-        end = self._reading.advance(begin)
+        times = 1 if self._size is None else self._size.next_times()
+        end = self._reading.advance(begin, self._reading.limits.times(times))
+        if self._size is not None:  # the last batch of a table is rarely full
+            self._size.planned(full=end != begin and not end["done"])
         self._latest = {**end, "behind": self._reading.behind}
         return start if end == begin else {**end}
 
