@@ -307,6 +307,22 @@ def test_batches_are_as_large_as_they_may_be(sql: Sql, kind: stream_readers.Kind
     assert one.ahead(offset) == offset
 
 
+def test_batches_grow_while_they_are_quickly_done(sql: Sql, kind: stream_readers.Kind) -> None:
+    for number in range(100):
+        sql.push("q", list(range(10)), f"p{number % 3}")
+    one = reader(sql, kind=kind, maxRowsPerBatch="20", adaptiveBatches="true")
+    offset: Offset = {"id": 0}
+    sizes = []
+    while (end := one.ahead(offset)) != offset:
+        sizes.append(len(between(one, offset, end)))
+        offset = end
+    assert sum(sizes) == 1000
+    assert sizes[0] <= 20
+    assert 100 < max(sizes) <= 160
+    with pytest.raises(ConfigError, match="adaptiveBatches is 'yes'; give true or false"):
+        reader(sql, kind=kind, adaptiveBatches="yes")
+
+
 def test_a_batch_is_limited_by_bytes_too(sql: Sql, kind: stream_readers.Kind) -> None:
     for number in range(30):
         sql.push("q", ["x" * 1_000 for _ in range(10)], f"p{number}")
