@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import pickle
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -25,6 +25,8 @@ from queenstream.pipeline.endpoints import Files, Sink
 from queenstream.pipeline.failing import Along, give_up, letter, may_retry
 from queenstream.pipeline.nodes import Node
 from queenstream.pipeline.policies import DeadLetters
+from queenstream.spark.sinks.queues import QueueRows
+from queenstream.spark.sinks.stage import StagedMessages
 from queenstream.spark.sinks.staged import StagedFile, chunks_of
 from queenstream.spark.sinks.storage import Storage
 
@@ -53,9 +55,13 @@ class Target:
 
 
 class Committed(msgspec.Struct):
-    """What a task has written. ``error``: the exception that it ended with, pickled."""
+    """What a task has written. ``error``: the exception that it ended with, pickled.
+
+    ``messages``: what it has put into the staging table of a queue's database, for the driver to store.
+    """
 
     written: dict[str, int] = {}
+    messages: StagedMessages | None = None
     failed: int = 0
     dead_letters: int = 0
     error: bytes | None = None
@@ -64,6 +70,7 @@ class Committed(msgspec.Struct):
         """And what another one has."""
         for name, rows in other.written.items():
             self.wrote(name, rows)
+        self.messages = self.messages or other.messages
         self.failed += other.failed
         self.dead_letters += other.dead_letters
 
@@ -82,19 +89,43 @@ class Part:
 
 @dataclass(frozen=True)
 class CommitPart:
-    """A function for the tasks of a batch: writes a part, and gives what became of it."""
+    """A function for the tasks of a batch: writes a part, and gives what became of it.
+
+    ``queue``: how to write a queue straight into its database; None: by the sink's writer.
+    """
 
     target: Target
     storage: Storage
+    queue: QueueRows | None = None
 
     def __call__(self, part: Part) -> bytes:
         """The result as JSON of ``Committed``. An error is a result, too: Spark would repeat it in vain."""
         done = Committed()
         try:
-            writers.run(self.target, lambda opened: commit(opened, self.target, self.storage, part, done))
+            if self.queue is None:
+                chunks = chunks_of(self.storage, part.files, self.target.name, self._most)
+            else:
+                done.messages, refused = self._stage_messages(self.queue, part)
+                chunks = iter([refused] if refused else [])
+            writers.run(self.target, lambda opened: commit(opened, self.target, part.epoch, chunks, done))
         except QueenstreamError as error:
             done.error = cloudpickle.dumps(error)  # type: ignore[no-untyped-call]
         return msgspec.json.encode(done)
+
+    @property
+    def _most(self) -> tuple[int, int] | None:
+        return _FILE if isinstance(self.target.sink, Files) else None
+
+    def _stage_messages(self, queue: QueueRows, part: Part) -> tuple[StagedMessages, list[Any]]:
+        """Put the messages of a part into the staging table; also gives the rows that are none."""
+        with queue.open() as rows:
+            refused = [
+                row
+                for chunk in chunks_of(self.storage, part.files, self.target.name)
+                for row in chunk
+                if not rows.add(row)
+            ]
+            return rows.finish(), refused
 
 
 def committed_of(results: Sequence[bytes]) -> Committed:
@@ -109,11 +140,12 @@ def committed_of(results: Sequence[bytes]) -> Committed:
     return total
 
 
-async def commit(opened: OpenWriters, target: Target, storage: Storage, part: Part, done: Committed) -> None:
-    """Write a part, chunk by chunk; each has a name of its own, by which the sink knows it again."""
-    most = _FILE if isinstance(target.sink, Files) else None
-    for number, rows in enumerate(chunks_of(storage, part.files, target.name, most)):
-        epoch = part.epoch if number == 0 else f"{part.epoch}.{number}"
+async def commit(
+    opened: OpenWriters, target: Target, name: str, chunks: Iterable[list[Any]], done: Committed
+) -> None:
+    """Write chunks of rows, each under a name of its own, by which the sink knows it again."""
+    for number, rows in enumerate(chunks):
+        epoch = name if number == 0 else f"{name}.{number}"
         letters = await _write(await opened.get(target), target, epoch, rows, done)
         if letters:
             assert target.letters is not None, "the step's policy names it"

@@ -20,7 +20,7 @@ from queenstream.connectors import Context, writer_for
 from queenstream.connectors._postgres_link import url_of
 from queenstream.connectors.events import Events
 from queenstream.connectors.letters import make_queues
-from queenstream.errors import StepFailed
+from queenstream.errors import StepFailed, Unavailable
 from queenstream.pipeline.endpoints import Files, Function, Postgres, Queue, Sink
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
@@ -42,16 +42,25 @@ from queenstream.spark.sinks.commit import (
 from queenstream.spark.sinks.files import ParquetStage, parquet_stage
 from queenstream.spark.sinks.names import letters_name, letters_of, sinks_of
 from queenstream.spark.sinks.prepared import PreparedBatches
-from queenstream.spark.sinks.queues import QueueDatabase, QueueStage, StagingLost, database_of
+from queenstream.spark.sinks.queues import (
+    PAYLOADS,
+    QueueDatabase,
+    QueueRows,
+    QueueStage,
+    StagingLost,
+    database_of,
+)
 from queenstream.spark.sinks.stage import (
     RECEIPT,
     Counts,
     Receipt,
     Stage,
+    StagedMessages,
     StageOptions,
     add_counts,
     receipts_of,
 )
+from queenstream.spark.sinks.staged import chunks_of
 from queenstream.spark.sinks.storage import Storage
 
 Outputs = Sequence[tuple[DataFrame, Stage]]
@@ -126,7 +135,7 @@ class Delivery:
         self._targets = {name: self._target(name, sink) for name, sink in sinks_of(plan).items()}
         self._opened = OpenWriters()  # of what is called on the driver
         self._queues: dict[str, QueueDatabase] = {}
-        self._queue_stages: dict[str, QueueStage | None] = {}
+        self._queue_stages: dict[tuple[str, str], QueueStage | None] = {}
         self.samples = Samples()
         self.counts: Counts = {}
         self.written = dict.fromkeys(self._targets, 0)
@@ -223,24 +232,46 @@ class Delivery:
             if not parts and not messages and not parquet:
                 continue
             with self._work.at(name):
-                if messages:
-                    self.written[name] += self._queues[name].commit(messages, batch, self._stopping)
                 if parquet:
                     self.written[name] += self._folder(name).commit(parquet, epoch)
                 if parts:
-                    self._count(name, self._written(rows, target, parts))
+                    # A queue's database takes a batch once: rows beside its messages go by the writer.
+                    queue = None if messages else self._queue_rows(target, batch)
+                    done = self._written(rows, target, parts, queue)
+                    self._count(name, done)
+                    if done.messages is not None:
+                        self._store_in_order(name, done.messages, batch)
+                if messages:
+                    self.written[name] += self._queues[name].commit(messages, batch, self._stopping)
         if any(receipt.is_staged for receipt in receipts):
             self._prepared.finish(batch)
 
-    def _written(self, rows: DataFrame, target: Target, parts: Sequence[Part]) -> Committed:
+    def _written(
+        self, rows: DataFrame, target: Target, parts: Sequence[Part], queue: QueueRows | None
+    ) -> Committed:
         if _on_driver(target.sink):
             done = Committed()
             for part in parts:
-                self._events.run(commit(self._opened, target, self._storage, part, done))
+                chunks = chunks_of(self._storage, part.files, target.name)
+                self._events.run(commit(self._opened, target, part.epoch, chunks, done))
             return done
         context = rows.sparkSession.sparkContext
-        write = CommitPart(target, self._storage)
+        write = CommitPart(target, self._storage, queue)
         return committed_of(context.parallelize(parts, len(parts)).map(write).collect())
+
+    def _store_in_order(self, name: str, messages: StagedMessages, batch: int) -> None:
+        """Store what a task has put into the staging table; if it is gone, the task does it again."""
+        try:
+            self.written[name] += self._queues[name].commit([messages], batch, self._stopping)
+        except StagingLost as error:
+            raise Unavailable(str(error)) from error
+
+    def _queue_rows(self, target: Target, batch: int) -> QueueRows | None:
+        """How a task writes rows that are in order straight into a queue's database."""
+        if target.step is None or not isinstance(target.sink, Queue):
+            return None
+        stage = self._queue_stage(target.name, lambda: PAYLOADS, "payloads")
+        return None if stage is None else QueueRows(stage, target.sink, batch)
 
     def _folder(self, name: str) -> ParquetStage:
         sink = self._targets[name].sink
@@ -258,11 +289,13 @@ class Delivery:
 
     # Sinks
 
-    def _queue_stage(self, name: str, columns: Callable[[], StructType]) -> QueueStage | None:
-        if name not in self._queue_stages:
+    def _queue_stage(
+        self, name: str, columns: Callable[[], StructType], kind: str = "columns"
+    ) -> QueueStage | None:
+        if (name, kind) not in self._queue_stages:
             database = self._queues.get(name)
-            self._queue_stages[name] = None if database is None else database.stage(columns())
-        return self._queue_stages[name]
+            self._queue_stages[name, kind] = None if database is None else database.stage(columns())
+        return self._queue_stages[name, kind]
 
     def _parquet_stage(self, name: str, schema: Schema) -> ParquetStage | None:
         sink = self._targets[name].sink
