@@ -177,10 +177,18 @@ class Cluster:
             time.sleep(0.1)
 
     def settled(self) -> bool:
-        """Whether every message is in a window and the group has acknowledged every window."""
+        """Whether every window is acknowledged, and no new one comes of messages that were not placed."""
+        found = self._done()
+        time.sleep(1.0)
+        return found is not None and found == self._done()
+
+    def _done(self) -> int | None:
+        """How many windows are done; None: some are not."""
         shown = self.get("/s")
         [group] = shown["groups"]
-        return bool(shown["windows"]["open"] == 0 and group["lag"] == 0 and group["leased"] == 0)
+        if shown["windows"]["open"] or group["lag"] or group["leased"]:
+            return None
+        return int(group["done"])
 
     def stop(self) -> None:
         for consumer in self.consumers:

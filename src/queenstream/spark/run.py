@@ -49,7 +49,7 @@ from queenstream.spark.native import native
 from queenstream.spark.restarts import Restarts
 from queenstream.spark.sinks.delivery import Delivery, Query
 from queenstream.spark.sinks.names import sinks_of
-from queenstream.spark.sinks.storage import storage_at
+from queenstream.spark.sinks.storage import folder_at
 from queenstream.spark.sources import BATCH_RECORDS, Feed, feed, is_fed, marks_end
 from queenstream.spark.supervisor import Supervisor
 
@@ -156,7 +156,7 @@ class SparkRun(Summarized):
             self.plan,
             self._options,
             self._home.generation,
-            storage_at(spark, self._home.root),
+            folder_at(spark, self._home.root),
             self._events,
             self._meter.work,
             lambda: self._supervisor.stopping,

@@ -26,7 +26,7 @@ from queenstream.spark.records import Item
 from queenstream.spark.sinks.names import letters_of
 from queenstream.spark.sinks.stage import StageFlow, StageOptions, receipts_of
 from queenstream.spark.sinks.staged import chunks_of
-from queenstream.spark.sinks.storage import Storage
+from queenstream.spark.sinks.storage import Folder
 from queenstream.spark.sources import Decoded
 from queenstream.spark.stages import Stage
 from tests.conformance.pipelines.engines import Batches, Build, Idle, Outcome
@@ -111,7 +111,7 @@ class Query:
     def _staged(self, rows: list[Any]) -> dict[str, list[Any]]:
         """By sink what a task stages of these rows."""
         with tempfile.TemporaryDirectory() as folder:
-            storage = Storage(folder)
+            storage = Folder(folder)
             stage = StageFlow(StageOptions(self._plan.name, storage, "batch", letters_of(self._plan)))
             columns = [pa.array([row[at] for row in rows]) for at in range(len(flow.NAMES))]
             [told] = stage(iter([pa.RecordBatch.from_arrays(columns, names=list(flow.NAMES))]))

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from queenstream import count, first, sum_, tumbling
 from queenstream.errors import CheckpointError, ConfigError, StepFailed
 from queenstream.pipeline.builder import Pipeline
-from queenstream.pipeline.endpoints import FileFormat, Files
+from queenstream.pipeline.endpoints import FileFormat, Files, Function
 from queenstream.pipeline.policies import DeadLetters
 from queenstream.pipeline.running import EngineName
 from queenstream.pipeline.state import State
@@ -417,3 +417,34 @@ def test_a_manifest_and_state_may_be_elsewhere_too(elsewhere: str, tmp_path: Pat
         )
         assert [row["n"] for row in found] == [10, 10, 10]
     assert (tmp_path / "data" / "state" / "windows" / "feed" / "in" / "files.json").exists()
+
+
+@pytest.mark.parametrize("plan", ["native", "python", "stateful", "windows"])
+def test_rows_reach_all_sinks_by_a_checkpoint_that_is_elsewhere(
+    elsewhere: str, tmp_path: Path, plan: str
+) -> None:
+    """The first try ends when some sinks have the batch; the second gives the others the same rows."""
+    write(tmp_path / "data" / "in" / "a.parquet", rows_of(*range(200)))
+    found: list[Row] = []
+    broken = True
+
+    def called(row: Row) -> None:
+        if broken:
+            raise ValueError("not yet")
+        found.append(row)
+
+    sinks = [Files(tmp_path / "lines", format="ndjson"), Files(tmp_path / "columns", format="parquet")]
+    source = Files(tmp_path / "data" / "in", format="parquet", schema=SCHEMA)
+    steps = PLANS[plan](Pipeline("read").source(source, name="in"))
+    job = steps.to(*sinks, Function(called, name="called"))
+    with pytest.raises(StepFailed, match="not yet"):
+        job.run(checkpoint=f"{elsewhere}/state", summary=False)
+    broken = False
+    job.run(checkpoint=f"{elsewhere}/state", summary=False)
+    numbers = sorted(json.dumps(row, default=str) for row in found)
+    lines = [line for path in (tmp_path / "lines").glob("part-*") for line in path.read_text().splitlines()]
+    columns = [
+        row for path in (tmp_path / "columns").glob("part-*") for row in parquet.read_table(path).to_pylist()
+    ]
+    assert len(numbers) == len(lines) == len(columns) > 0
+    assert sorted(json.dumps(row, default=str) for row in columns) == numbers

@@ -6,7 +6,6 @@ import random
 from pathlib import Path
 
 import pytest
-from pyarrow.fs import LocalFileSystem
 
 from queenstream.errors import CheckpointError
 from queenstream.spark.records import packed_by_task
@@ -14,16 +13,15 @@ from queenstream.spark.sinks import staged
 from queenstream.spark.sinks.prepared import PreparedBatches
 from queenstream.spark.sinks.stage import Receipt
 from queenstream.spark.sinks.staged import StagedFile, StagedRowsWriter, chunks_of
-from queenstream.spark.sinks.storage import Storage
+from queenstream.spark.sinks.storage import Folder
 
 
-@pytest.fixture(params=["local", "shared"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
-    """A folder of this machine, and one that is reached as shared storage is."""
-    return Storage(str(tmp_path), LocalFileSystem() if request.param == "shared" else None)
+@pytest.fixture
+def storage(tmp_path: Path) -> Folder:
+    return Folder(str(tmp_path))
 
 
-def write(storage: Storage, task: int, numbers: list[int], sink: str = "out") -> StagedFile:
+def write(storage: Folder, task: int, numbers: list[int], sink: str = "out") -> StagedFile:
     """A task's file with a row for each number, whose place is the number."""
     path = f"batch/{task}.rows"
     with storage.create(path) as file:
@@ -34,12 +32,12 @@ def write(storage: Storage, task: int, numbers: list[int], sink: str = "out") ->
     return StagedFile(task, path, writer.rows)
 
 
-def numbers_of(storage: Storage, files: list[StagedFile]) -> list[int]:
+def numbers_of(storage: Folder, files: list[StagedFile]) -> list[int]:
     return [row["n"] for chunk in chunks_of(storage, files, "out") for row in chunk]
 
 
 def test_rows_of_several_tasks_come_in_the_order_of_their_places(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
+    storage: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(staged, "SORTED_ROWS", 7)  # so that one file has many runs
     monkeypatch.setattr(staged, "_CHUNK_ROWS", 3)
@@ -52,7 +50,7 @@ def test_rows_of_several_tasks_come_in_the_order_of_their_places(
     assert numbers_of(storage, files) == list(range(200))
 
 
-def test_rows_of_one_sink_are_not_those_of_another(storage: Storage) -> None:
+def test_rows_of_one_sink_are_not_those_of_another(storage: Folder) -> None:
     path = "batch/0.rows"
     with storage.create(path) as file:
         writer = StagedRowsWriter(file)
@@ -64,7 +62,7 @@ def test_rows_of_one_sink_are_not_those_of_another(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("harm", ["gone", "cut", "overwritten"])
-def test_a_damaged_file_is_named(storage: Storage, tmp_path: Path, harm: str) -> None:
+def test_a_damaged_file_is_named(storage: Folder, tmp_path: Path, harm: str) -> None:
     file = write(storage, 0, list(range(100)))
     path = tmp_path / file.path
     if harm == "gone":
@@ -77,7 +75,7 @@ def test_a_damaged_file_is_named(storage: Storage, tmp_path: Path, harm: str) ->
         numbers_of(storage, [file])
 
 
-def test_a_file_that_was_not_finished_is_not_there(storage: Storage) -> None:
+def test_a_file_that_was_not_finished_is_not_there(storage: Folder) -> None:
 
     def fail() -> None:
         with storage.create("a/b") as file:
@@ -89,7 +87,7 @@ def test_a_file_that_was_not_finished_is_not_there(storage: Storage) -> None:
     assert storage.names("a") == []
 
 
-def test_a_batch_is_prepared_until_the_next_one_begins(storage: Storage) -> None:
+def test_a_batch_is_prepared_until_the_next_one_begins(storage: Folder) -> None:
     batches = PreparedBatches(storage)
     batches.begin(7)
     assert batches.find(7) is None
@@ -102,7 +100,7 @@ def test_a_batch_is_prepared_until_the_next_one_begins(storage: Storage) -> None
     assert batches.find(7) is None
 
 
-def test_the_record_of_a_batch_that_is_damaged_is_named(storage: Storage, tmp_path: Path) -> None:
+def test_the_record_of_a_batch_that_is_damaged_is_named(storage: Folder, tmp_path: Path) -> None:
     batches = PreparedBatches(storage)
     batches.write(7, [Receipt()])
     [path] = tmp_path.rglob("batch.json")

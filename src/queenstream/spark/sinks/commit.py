@@ -28,7 +28,7 @@ from queenstream.pipeline.policies import DeadLetters
 from queenstream.spark.sinks.queues import QueueRows
 from queenstream.spark.sinks.stage import StagedMessages
 from queenstream.spark.sinks.staged import StagedFile, chunks_of
-from queenstream.spark.sinks.storage import Storage
+from queenstream.spark.sinks.storage import Folder
 
 _FILE = (100_000, 64 << 20)  # rows and bytes of one
 _IDLE_SECONDS = 20.0  # after which a process of tasks closes its writers
@@ -95,7 +95,7 @@ class CommitPart:
     """
 
     target: Target
-    storage: Storage
+    storage: Folder
     queue: QueueRows | None = None
 
     def __call__(self, part: Part) -> bytes:

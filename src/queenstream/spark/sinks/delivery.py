@@ -41,6 +41,7 @@ from queenstream.spark.sinks.commit import (
 )
 from queenstream.spark.sinks.files import ParquetStage, parquet_stage
 from queenstream.spark.sinks.names import letters_name, letters_of, sinks_of
+from queenstream.spark.sinks.pieces import commit_pieces, read_pieces, with_files, write_pieces
 from queenstream.spark.sinks.prepared import PreparedBatches
 from queenstream.spark.sinks.queues import (
     PAYLOADS,
@@ -61,7 +62,7 @@ from queenstream.spark.sinks.stage import (
     receipts_of,
 )
 from queenstream.spark.sinks.staged import chunks_of
-from queenstream.spark.sinks.storage import Storage
+from queenstream.spark.sinks.storage import Folder, HadoopFolder
 
 Outputs = Sequence[tuple[DataFrame, Stage]]
 """The rows of a batch, with what stages them: a function for ``mapInArrow``."""
@@ -118,7 +119,7 @@ class Delivery:
         plan: Plan,
         told: RunOptions,
         generation: str,
-        storage: Storage,
+        storage: Folder | HadoopFolder,
         events: Events,
         work: Work,
         stopping: Callable[[], bool],
@@ -180,7 +181,7 @@ class Delivery:
                 self._folder(write.name).clean()
         options = StageOptions(
             pipeline=self._plan.name,
-            storage=self._storage,
+            storage=Folder(self._storage.root),
             folder=self._prepared.folder(batch),
             letters=letters_of(self._plan),
             samples=self.samples.on,
@@ -192,8 +193,12 @@ class Delivery:
                 rows, options, _SinkBatch(batch, self._queue_stage, self._parquet_stage)
             ) as outputs,
         ):
-            for output, stage in outputs:
-                receipts += receipts_of(output.mapInArrow(stage, RECEIPT).collect())
+            for number, (output, stage) in enumerate(outputs):
+                if isinstance(self._storage, Folder):
+                    told = output.mapInArrow(stage, RECEIPT).collect()
+                else:
+                    told = write_pieces(output, stage, f"{self._pieces(batch)}/{number}")
+                receipts += receipts_of(told)
         for receipt in receipts:
             if receipt.failed is not None:
                 raise StepFailed(receipt.failed)
@@ -203,6 +208,10 @@ class Delivery:
             # Else nothing will be in a sink that could differ the next time.
             self._prepared.write(batch, receipts)
         return receipts
+
+    def _pieces(self, batch: int) -> str:
+        """Where Spark keeps what tasks have staged, if they reach no common folder."""
+        return f"{self._storage.root}/{self._prepared.folder(batch)}/pieces"
 
     def _delivered(self, receipts: Sequence[Receipt]) -> Delivered:
         found = Delivered()
@@ -237,7 +246,7 @@ class Delivery:
                 if parts:
                     # A queue's database takes a batch once: rows beside its messages go by the writer.
                     queue = None if messages else self._queue_rows(target, batch)
-                    done = self._written(rows, target, parts, queue)
+                    done = self._written(rows, target, parts, queue, batch)
                     self._count(name, done)
                     if done.messages is not None:
                         self._store_in_order(name, done.messages, batch)
@@ -247,17 +256,29 @@ class Delivery:
             self._prepared.finish(batch)
 
     def _written(
-        self, rows: DataFrame, target: Target, parts: Sequence[Part], queue: QueueRows | None
+        self, rows: DataFrame, target: Target, parts: Sequence[Part], queue: QueueRows | None, batch: int
     ) -> Committed:
+        folder = Folder(self._storage.root)
+        spark = rows.sparkSession
+        here = isinstance(self._storage, Folder)
+        pieces = None if here else read_pieces(spark, [f"{self._pieces(batch)}/*"])
         if _on_driver(target.sink):
             done = Committed()
             for part in parts:
-                chunks = chunks_of(self._storage, part.files, target.name)
-                self._events.run(commit(self._opened, target, part.epoch, chunks, done))
+
+                def call(folder: Folder, part: Part = part) -> None:
+                    chunks = chunks_of(folder, part.files, target.name)
+                    self._events.run(commit(self._opened, target, part.epoch, chunks, done))
+
+                if pieces is None:
+                    call(folder)
+                else:
+                    with_files(pieces, part, call)
             return done
-        context = rows.sparkSession.sparkContext
-        write = CommitPart(target, self._storage, queue)
-        return committed_of(context.parallelize(parts, len(parts)).map(write).collect())
+        write = CommitPart(target, folder, queue)
+        if pieces is not None:
+            return committed_of(commit_pieces(pieces, parts, write))
+        return committed_of(spark.sparkContext.parallelize(parts, len(parts)).map(write).collect())
 
     def _store_in_order(self, name: str, messages: StagedMessages, batch: int) -> None:
         """Store what a task has put into the staging table; if it is gone, the task does it again."""

@@ -1,6 +1,6 @@
 """Prepared batches: what the tasks have staged of a batch, stored in the checkpoint before it is written.
 
-    prepared/0000000007/               what the tasks staged
+    prepared/0000000007/               what the tasks staged, or the folders of Spark with pieces of it
     prepared/0000000007/batch.json     the receipts: from here on the batch is delivered as it stands there
     prepared/0000000007/done           all sinks have it
 
@@ -9,13 +9,11 @@ A batch stays until the next one is prepared: Spark may ask for it again until i
 
 from __future__ import annotations
 
-import contextlib
-
 import msgspec
 
 from queenstream.errors import CheckpointError
 from queenstream.spark.sinks.stage import Receipt
-from queenstream.spark.sinks.storage import Storage
+from queenstream.spark.sinks.storage import SmallFiles
 
 FOLDER = "prepared"
 _RECEIPTS, _DONE = "batch.json", "done"
@@ -24,7 +22,7 @@ _RECEIPTS, _DONE = "batch.json", "done"
 class PreparedBatches:
     """The batches of a run that are staged."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: SmallFiles) -> None:
         self._storage = storage
 
     def folder(self, batch: int) -> str:
@@ -34,11 +32,11 @@ class PreparedBatches:
     def find(self, batch: int) -> list[Receipt] | None:
         """The receipts of a batch that is prepared; None: it is not."""
         path = f"{self.folder(batch)}/{_RECEIPTS}"
-        try:
-            with self._storage.open(path) as file:
-                return msgspec.json.decode(file.read(), type=list[Receipt])
-        except FileNotFoundError:
+        data = self._storage.read(path)
+        if data is None:
             return None
+        try:
+            return msgspec.json.decode(data, type=list[Receipt])
         except msgspec.MsgspecError as error:
             raise CheckpointError(
                 f"{self._storage.root}/{path} is damaged ({error}); put a copy back, or take another "
@@ -53,8 +51,7 @@ class PreparedBatches:
 
     def write(self, batch: int, receipts: list[Receipt]) -> None:
         """A batch is staged: from now on it will be delivered as it is."""
-        with self._storage.create(f"{self.folder(batch)}/{_RECEIPTS}") as file:
-            file.write(msgspec.json.encode(receipts))
+        self._storage.write(f"{self.folder(batch)}/{_RECEIPTS}", msgspec.json.encode(receipts))
 
     def is_done(self, batch: int) -> bool:
         """Whether all sinks have the batch."""
@@ -62,10 +59,8 @@ class PreparedBatches:
 
     def finish(self, batch: int) -> None:
         """All sinks have it."""
-        with self._storage.create(f"{self.folder(batch)}/{_DONE}"):
-            pass
+        self._storage.write(f"{self.folder(batch)}/{_DONE}", b"")
 
     def discard(self, batch: int) -> None:
         """What was staged is lost: it is to be staged again."""
-        with contextlib.suppress(FileNotFoundError):
-            self._storage.delete(self.folder(batch))
+        self._storage.delete(self.folder(batch))

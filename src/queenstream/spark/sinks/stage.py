@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from queenstream.spark import flow
 from queenstream.spark.failures import Troubles
 from queenstream.spark.records import packed_by_task, unpacked
 from queenstream.spark.sinks.staged import Place, StagedFile, StagedRowsWriter
-from queenstream.spark.sinks.storage import Storage
+from queenstream.spark.sinks.storage import Folder
 
 RECEIPT = "receipt BINARY"
 
@@ -71,7 +72,7 @@ class StageOptions:
     """Where a task stages rows. ``letters``: by step the sink of its dead letters; ``samples``: keep some."""
 
     pipeline: str
-    storage: Storage
+    storage: Folder
     folder: str
     letters: Mapping[str, str] = field(default_factory=dict)
     samples: bool = False
@@ -169,6 +170,12 @@ class StageFunction(ABC):
 
     def __init__(self, options: StageOptions) -> None:
         self._options = options
+
+    def into(self, folder: Folder) -> StageFunction:
+        """The same with the files of tasks in another folder."""
+        other = copy.copy(self)
+        other._options = replace(self._options, storage=folder)
+        return other
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         stage = TaskOutput(self._options)

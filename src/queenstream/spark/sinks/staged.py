@@ -17,7 +17,7 @@ import msgspec
 
 from queenstream.errors import CheckpointError
 from queenstream.spark.records import unpacked
-from queenstream.spark.sinks.storage import Storage
+from queenstream.spark.sinks.storage import Folder
 
 Place: TypeAlias = tuple[bool, int, int, int]
 """Where a row is in its batch: not due, by time if it is due, then its number and the number in its work."""
@@ -82,7 +82,7 @@ class StagedRowsWriter:
         self._file.write(index + len(index).to_bytes(_TAIL_BYTES, "big"))
 
 
-def read_rows(storage: Storage, path: str, sink: str) -> Iterator[_Row]:
+def read_rows(storage: Folder, path: str, sink: str) -> Iterator[_Row]:
     """The rows of a file for one sink, in order; one chunk of each run is in memory at a time."""
     try:
         with storage.open(path) as file:
@@ -110,7 +110,7 @@ def _index(file: BinaryIO) -> dict[str, list[_Run]]:
 
 
 def chunks_of(
-    storage: Storage, files: Sequence[StagedFile], sink: str, most: tuple[int, int] | None = None
+    storage: Folder, files: Sequence[StagedFile], sink: str, most: tuple[int, int] | None = None
 ) -> Iterator[list[Any]]:
     """The records of a sink from several files, put in order, in chunks that fit into memory.
 
