@@ -6,7 +6,8 @@ and where. The driver stores the receipts: from then on the batch is *prepared*,
 these rows will be delivered. Then tasks *commit*: they read the staged rows and write them to the sink under
 the batch's name, which exactly-once sinks recognize when it comes again.
 
-Here belongs what does that: ``storage`` (files that all tasks reach), ``staged`` (the format of staged rows),
-``stage`` (the task that stages), ``commit`` (the task that writes), ``queues`` (queues that tasks write
-straight into their database), ``prepared`` (what the driver stores) and ``delivery`` (the driver's part).
+Here belongs what does that: ``storage`` (where files are kept), ``pieces`` (how Spark carries them where
+tasks reach no common folder), ``staged`` (the format of staged rows), ``stage`` (the task that stages),
+``commit`` (the task that writes), ``queues`` (queues that tasks write straight into their database),
+``prepared`` (what the driver stores) and ``delivery`` (the driver's part).
 """
