@@ -24,6 +24,9 @@ from queenstream.spark.datasource.writers import QueenStreamWriter, QueenWriter
 __all__ = ["QueenDataSource", "register"]
 
 
+_FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
 class QueenDataSource(DataSource):
     """Messages of a queue, windows of a stream; docs/spark.md has the options and columns."""
 
@@ -75,7 +78,8 @@ def register(spark: SparkSession) -> None:
     class Registered(QueenDataSource):
         cores = spark.sparkContext.defaultParallelism  # what the process that plans cannot ask
 
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    if _FILTER_PUSHDOWN not in spark.conf.getAll:
+        spark.conf.set(_FILTER_PUSHDOWN, "true")
     spark.dataSource.register(Registered)
 
 
