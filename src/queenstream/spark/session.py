@@ -27,6 +27,7 @@ import queenstream
 from queenstream.errors import ConfigError
 from queenstream.spark import gateway, java
 from queenstream.spark.datasource import register
+from queenstream.spark.executors import cores_of
 from queenstream.spark.jars import kafka_jars
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -102,7 +103,7 @@ def session(
         _apply(spark, {**{key: ours[key] for key in ours.keys() - known.keys()}, **given})
     if _SHUFFLE_PARTITIONS not in known:
         # A shuffle of small batches costs by the partition; a stateful query keeps the number it began with.
-        partitions = str(max(2, spark.sparkContext.defaultParallelism))
+        partitions = str(max(2, cores_of(spark)))
         spark.conf.set(_SHUFFLE_PARTITIONS, partitions)
         spark.conf.set(_CHOSEN_PARTITIONS, partitions)
     register(spark)
@@ -128,7 +129,7 @@ def query_session(name: str, master: str | None = None) -> SparkSession:
     if redacted != ours[_REDACTED]:
         ours[_REDACTED] = f"(?:{redacted})|(?:{ours[_REDACTED]})"
     if settings.get(_SHUFFLE_PARTITIONS) == settings.get(_CHOSEN_PARTITIONS):  # or the user has set neither
-        ours[_SHUFFLE_PARTITIONS] = str(max(2, running.sparkContext.defaultParallelism))
+        ours[_SHUFFLE_PARTITIONS] = str(max(2, cores_of(running)))
     spark = running.newSession()
     _apply(spark, {**settings, **ours})
     register(spark)

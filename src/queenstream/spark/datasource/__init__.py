@@ -20,6 +20,7 @@ from queenstream.spark.datasource import reading
 from queenstream.spark.datasource.options import sink_options, source_options
 from queenstream.spark.datasource.readers import QueenReader
 from queenstream.spark.datasource.writers import QueenStreamWriter, QueenWriter
+from queenstream.spark.executors import cores_of
 
 __all__ = ["QueenDataSource", "register"]
 
@@ -76,7 +77,7 @@ def register(spark: SparkSession) -> None:
     """
 
     class Registered(QueenDataSource):
-        cores = spark.sparkContext.defaultParallelism  # what the process that plans cannot ask
+        cores = cores_of(spark)  # what the process that plans cannot ask
 
     if _FILTER_PUSHDOWN not in spark.conf.getAll:
         spark.conf.set(_FILTER_PUSHDOWN, "true")
