@@ -45,6 +45,7 @@ from queenstream.spark.lateness import LateRecords
 from queenstream.spark.loading import Sources
 from queenstream.spark.metrics import RunMeter
 from queenstream.spark.native import native
+from queenstream.spark.partitions import check_partitions
 from queenstream.spark.restarts import Restarts
 from queenstream.spark.session import activated, query_session
 from queenstream.spark.sinks.delivery import Delivery, Query
@@ -137,7 +138,7 @@ class SparkRun(Summarized):
     def _start(self) -> None:
         try:
             self._enter("session")
-            spark = query_session(self.plan.name, self._options.master)
+            spark = query_session(self.plan.name, self._options.master, self._options.partitions)
         except BaseException:
             self._events.close()
             raise
@@ -160,11 +161,12 @@ class SparkRun(Summarized):
         except BaseException:
             self._events.close()
             raise
+        storage = storage_at(spark, self._home.root)
         self._deliverer = Delivery(
             self.plan,
             self._options,
             self._home.generation,
-            storage_at(spark, self._home.root),
+            storage,
             self._events,
             self._meter.work,
             lambda: self._supervisor.stopping,
@@ -173,6 +175,8 @@ class SparkRun(Summarized):
             self._deliverer.open()
             self._open_feeds()
             self._rows = self._compiled(spark)
+            if self._options.partitions is not None and self._query.has_state:
+                check_partitions(storage, self._home.root, self._options.partitions)
             for name, value in self._wanted().items():
                 spark.conf.set(name, value)
             self._enter("first batch")

@@ -110,10 +110,11 @@ def session(
     return spark
 
 
-def query_session(name: str, master: str | None = None) -> SparkSession:
+def query_session(name: str, master: str | None = None, partitions: int | None = None) -> SparkSession:
     """A session for one query: a copy of the running session, or of a new one, with our settings.
 
     Nothing is changed in the session that it is a copy of. The copy has its own settings and temporary views.
+    ``partitions``: of its shuffles; None: those that the user has set, or as many as cores.
 
     >>> query_session("orders").conf.get("spark.sql.session.timeZone")  # doctest: +SKIP
     'UTC'
@@ -128,7 +129,9 @@ def query_session(name: str, master: str | None = None) -> SparkSession:
     redacted = settings.get(_REDACTED, ours[_REDACTED])
     if redacted != ours[_REDACTED]:
         ours[_REDACTED] = f"(?:{redacted})|(?:{ours[_REDACTED]})"
-    if settings.get(_SHUFFLE_PARTITIONS) == settings.get(_CHOSEN_PARTITIONS):  # or the user has set neither
+    if partitions is not None:
+        ours[_SHUFFLE_PARTITIONS] = str(partitions)
+    elif settings.get(_SHUFFLE_PARTITIONS) == settings.get(_CHOSEN_PARTITIONS):  # or the user has set neither
         ours[_SHUFFLE_PARTITIONS] = str(max(2, cores_of(running)))
     spark = running.newSession()
     _apply(spark, {**settings, **ours})

@@ -102,6 +102,8 @@ def read_broker(
         "maxBytesPerBatch": str(told.max_batch_bytes or _MOST_BYTES),
         **_columns(source, schema),
     }
+    if told.partitions is not None:
+        wanted["numPartitions"] = str(told.partitions)
     if told.until == "caught_up":
         wanted["endingOffsets"] = "latest"
     return _only_partition(source, spark.readStream.format("queen").options(**_place(source, told), **wanted))
