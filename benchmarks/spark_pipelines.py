@@ -19,6 +19,7 @@ from queenstream import aggregates
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Function, Queue
 from queenstream.pipeline.shorthand import count, tumbling
+from queenstream.spark.run import SparkRun
 from queenstream.testing.brokers import TemporaryBroker, TemporaryBrokers
 
 QUESTION = "pipelines on Spark: compiled or by hand, functions or expressions, and how long one row takes"
@@ -160,14 +161,14 @@ def _in_turn(
     ours: list[float] = []
     theirs: list[float] = []
     for number in range(rounds + 1):
-        one, other = _one_by_one(spark, broker, f"ticks-{number}", ticks), _by_rate(spark, ticks)
+        one, other = _one_by_one(broker, f"ticks-{number}", ticks), _by_rate(spark, ticks)
         if number:
             ours += one
             theirs += other
     return ours, theirs
 
 
-def _one_by_one(spark: SparkSession, broker: TemporaryBroker, name: str, ticks: int) -> list[float]:
+def _one_by_one(broker: TemporaryBroker, name: str, ticks: int) -> list[float]:
     """Batches of one message, one a second: from a queue, through a window, into a queue."""
     with broker.client() as queen:
         queen.queue(name).push({"n": 0})
@@ -175,7 +176,8 @@ def _one_by_one(spark: SparkSession, broker: TemporaryBroker, name: str, ticks: 
         counts = Pipeline(name).source(source).window(tumbling("1s")).aggregate(n=count())
         run = counts.to(Queue("counts")).start(url=broker.address)
         try:
-            [query] = spark.streams.active
+            assert isinstance(run, SparkRun)
+            query = run.query
             _taken(query, 1)
             for number in range(1, ticks):
                 time.sleep(1 - time.time() % 1)

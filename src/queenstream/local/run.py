@@ -48,6 +48,10 @@ def start(plan: Plan, options: RunOptions) -> LocalRun:
     """Start a plan in the background. What this engine cannot do it says here, before anything runs."""
     if options.master is not None:
         raise ConfigError("the local engine has no master; leave master out, or run with engine='spark'")
+    if options.partitions is not None:
+        raise ConfigError(
+            "the local engine has no partitions; leave partitions out, or run with engine='spark'"
+        )
     if options.from_checkpoint is not None and options.checkpoint is None:
         raise ConfigError("from_checkpoint needs to know where it is; add checkpoint='folder or URL'")
     _refuse_remote_files(plan)

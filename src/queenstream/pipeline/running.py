@@ -39,6 +39,7 @@ class RunKeywords(TypedDict, total=False):
     token: str | None
     max_batch_rows: int | None
     max_batch_bytes: int | None
+    partitions: int | None
     progress: Progress | None
     summary: bool
 
@@ -52,8 +53,9 @@ class RunOptions:
     what is there when it starts. ``url`` and ``token``: of the broker whose queues and streams it uses, where
     they name none; without them ``QUEEN_URL`` and ``QUEEN_TOKEN`` are taken, as a client does.
     ``max_batch_rows`` and ``max_batch_bytes`` (approximate) limit what a batch reads from each source; each
-    engine has defaults that keep memory flat whatever the backlog. ``progress``
-    is called with each phase of the start on Spark; the local engine has none that takes long.
+    engine has defaults that keep memory flat whatever the backlog. ``partitions``: on Spark, how many tasks
+    read a queue or table, at most, and how many partitions a shuffle has; unless told, as many as cores.
+    ``progress`` is called with each phase of the start on Spark; the local engine has none that takes long.
     ``summary``: whether it writes its progress and, when it ends, its summary to standard error.
     """
 
@@ -66,6 +68,7 @@ class RunOptions:
     token: str | None = field(default=None, repr=False)
     max_batch_rows: int | None = None
     max_batch_bytes: int | None = None
+    partitions: int | None = None
     progress: Progress | None = field(default=None, repr=False, compare=False)
     summary: bool = True
 
@@ -81,6 +84,7 @@ class RunOptions:
         for name, most in (
             ("max_batch_rows", said.get("max_batch_rows")),
             ("max_batch_bytes", said.get("max_batch_bytes")),
+            ("partitions", said.get("partitions")),
         ):
             if most is not None and (isinstance(most, bool) or most < 1):
                 raise ConfigError(f"{name} is {most!r}; write a whole number from 1 on, or leave it out")
@@ -95,6 +99,7 @@ class RunOptions:
             token=said.get("token"),
             max_batch_rows=said.get("max_batch_rows"),
             max_batch_bytes=said.get("max_batch_bytes"),
+            partitions=said.get("partitions"),
             progress=said.get("progress"),
             summary=said.get("summary", True),
         )

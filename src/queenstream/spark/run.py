@@ -33,7 +33,6 @@ from queenstream.pipeline.progress import Phase, ProgressDisplay, shows_figures
 from queenstream.pipeline.running import RunOptions
 from queenstream.pipeline.summary import Checkpoint, State, Summarized, Summary, make_summary, print_summary
 from queenstream.schemas.types import Struct
-from queenstream.spark import session
 from queenstream.spark.asking import KeyState
 from queenstream.spark.available_now import start_available_now
 from queenstream.spark.checkpoints import batches
@@ -46,7 +45,9 @@ from queenstream.spark.lateness import LateRecords
 from queenstream.spark.loading import Sources
 from queenstream.spark.metrics import RunMeter
 from queenstream.spark.native import native
+from queenstream.spark.partitions import check_partitions
 from queenstream.spark.restarts import Restarts
+from queenstream.spark.session import activated, query_session
 from queenstream.spark.sinks.delivery import Delivery, Query
 from queenstream.spark.sinks.names import sinks_of
 from queenstream.spark.sinks.storage import folder_at
@@ -137,7 +138,15 @@ class SparkRun(Summarized):
     def _start(self) -> None:
         try:
             self._enter("session")
-            spark = session(self.plan.name, self._options.master)
+            spark = query_session(self.plan.name, self._options.master, self._options.partitions)
+        except BaseException:
+            self._events.close()
+            raise
+        with activated(spark):
+            self._start_in(spark)
+
+    def _start_in(self, spark: SparkSession) -> None:
+        try:
             self._enter("plan")
             self._sources = Sources(spark, self.plan, self._options)
             self._native = native(self.plan, self._sources.rows)
@@ -152,11 +161,12 @@ class SparkRun(Summarized):
         except BaseException:
             self._events.close()
             raise
+        storage = folder_at(spark, self._home.root)
         self._deliverer = Delivery(
             self.plan,
             self._options,
             self._home.generation,
-            folder_at(spark, self._home.root),
+            storage,
             self._events,
             self._meter.work,
             lambda: self._supervisor.stopping,
@@ -165,6 +175,10 @@ class SparkRun(Summarized):
             self._deliverer.open()
             self._open_feeds()
             self._rows = self._compiled(spark)
+            if self._options.partitions is not None and self._query.has_state:
+                check_partitions(storage, self._options.partitions)
+            for name, value in self._wanted().items():
+                spark.conf.set(name, value)
             self._enter("first batch")
             self._supervisor.start()
         except BaseException:
@@ -263,6 +277,11 @@ class SparkRun(Summarized):
     def serve_metrics(self, port: int = 0, host: str = "127.0.0.1", path: str = "/metrics") -> int:
         """Serve them over HTTP while the process lives; gives the port, which is a free one for 0."""
         return serve_prometheus(self.plan.name, self.get_stats, port, host, path)
+
+    @property
+    def query(self) -> StreamingQuery:
+        """Spark's query. It runs in a session of its own, so ``spark.streams`` does not have it."""
+        return self._supervisor.query
 
     def explain(self) -> str:
         """The physical plan of the last batch, as Spark writes it."""
@@ -395,15 +414,14 @@ class SparkRun(Summarized):
             .queryName(self._home.query_name(self.plan.name))
         )
         writer = writer.option("checkpointLocation", self._home.spark)
-        with Settings(self._rows.sparkSession, self._wanted()):
-            if self._once:
-                return start_available_now(writer, self.plan)
-            interval = self._options.interval
-            seconds = 0.0 if interval is None else interval.total_seconds()
-            return writer.trigger(processingTime=f"{seconds:.3f} seconds").start()
+        if self._once:
+            return start_available_now(writer, self.plan)
+        interval = self._options.interval
+        seconds = 0.0 if interval is None else interval.total_seconds()
+        return writer.trigger(processingTime=f"{seconds:.3f} seconds").start()
 
     def _wanted(self) -> dict[str, str]:
-        """What the query needs of the session's settings."""
+        """What the query needs of the settings of its session."""
         # With one step that has state, a record is late by what the batch before it has shown: as it is here.
         wanted = (
             {
@@ -482,28 +500,3 @@ class SparkRun(Summarized):
         self._deliverer.close()
         self._events.close()
         self._home.leave()
-
-
-class Settings:
-    """Settings of the session that a query takes with it when it starts, and that nobody else is to have."""
-
-    _one_at_a_time = threading.RLock()
-
-    def __init__(self, spark: SparkSession, wanted: Mapping[str, str]) -> None:
-        self._spark = spark
-        self._wanted = wanted
-        self._before: dict[str, str | None] = {}
-
-    def __enter__(self) -> None:
-        self._one_at_a_time.acquire()
-        for name, value in self._wanted.items():
-            self._before[name] = self._spark.conf.get(name, None)
-            self._spark.conf.set(name, value)
-
-    def __exit__(self, *_: object) -> None:
-        for name, value in self._before.items():
-            if value is None:
-                self._spark.conf.unset(name)
-            else:
-                self._spark.conf.set(name, value)
-        self._one_at_a_time.release()

@@ -17,6 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, cast
 
 import pyspark
 from pyspark import SparkConf, SparkContext
@@ -26,6 +27,7 @@ import queenstream
 from queenstream.errors import ConfigError
 from queenstream.spark import gateway, java
 from queenstream.spark.datasource import register
+from queenstream.spark.executors import cores_of
 from queenstream.spark.jars import kafka_jars
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -39,6 +41,9 @@ _EVERYWHERE = {
     # A plan shows the options of its sources: not these.
     "spark.sql.redaction.options.regex": "(?i)url|^pg$|token|password|secret|jaas|ssl[.]",
 }
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+_CHOSEN_PARTITIONS = "spark.queenstream.shufflePartitions"  # what they are if not the user has chosen them
+_REDACTED = "spark.sql.redaction.options.regex"
 _LOCAL = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
@@ -77,7 +82,7 @@ def session(
 
     ``master`` is ``local[*]`` unless given (or ``spark.master`` in ``conf``, or ``spark-submit --master``).
     ``checkpoint`` is the folder in which queries without one of their own keep theirs. ``conf`` goes over
-    every setting here.
+    every setting here. A running session keeps what it has set, except for what is given here.
 
     >>> spark = session("orders", conf={"spark.ui.enabled": "true"})  # doctest: +SKIP
     >>> spark.readStream.format("queen").option("queue", "orders").load()  # doctest: +SKIP
@@ -85,43 +90,125 @@ def session(
     """
     given = dict(conf or {})
     configured = given.pop("spark.master", None)
-    running = SparkSession.getActiveSession()
-    asked = master or configured
+    chosen = _master(master or configured)
+    if checkpoint is not None:
+        given["spark.sql.streaming.checkpointLocation"] = os.fspath(checkpoint)
+    spark = running_session()
+    if spark is None:
+        spark = _started(name, chosen, given)
+        known = given
+    else:
+        known = spark.conf.getAll | given
+        ours = {key: value for key, value in _EVERYWHERE.items() if key.startswith("spark.sql.")}
+        _apply(spark, {**{key: ours[key] for key in ours.keys() - known.keys()}, **given})
+    if _SHUFFLE_PARTITIONS not in known:
+        # A shuffle of small batches costs by the partition; a stateful query keeps the number it began with.
+        partitions = str(max(2, cores_of(spark)))
+        spark.conf.set(_SHUFFLE_PARTITIONS, partitions)
+        spark.conf.set(_CHOSEN_PARTITIONS, partitions)
+    register(spark)
+    return spark
+
+
+def query_session(name: str, master: str | None = None, partitions: int | None = None) -> SparkSession:
+    """A session for one query: a copy of the running session, or of a new one, with our settings.
+
+    Nothing is changed in the session that it is a copy of. The copy has its own settings and temporary views.
+    ``partitions``: of its shuffles; None: those that the user has set, or as many as cores.
+
+    >>> query_session("orders").conf.get("spark.sql.session.timeZone")  # doctest: +SKIP
+    'UTC'
+    """
+    running = running_session()
+    if running is None:
+        running = session(name, master)
+    else:
+        _master(master)
+    settings = running.conf.getAll
+    ours = {key: value for key, value in _EVERYWHERE.items() if key.startswith("spark.sql.")}
+    redacted = settings.get(_REDACTED, ours[_REDACTED])
+    if redacted != ours[_REDACTED]:
+        ours[_REDACTED] = f"(?:{redacted})|(?:{ours[_REDACTED]})"
+    if partitions is not None:
+        ours[_SHUFFLE_PARTITIONS] = str(partitions)
+    elif settings.get(_SHUFFLE_PARTITIONS) == settings.get(_CHOSEN_PARTITIONS):  # or the user has set neither
+        ours[_SHUFFLE_PARTITIONS] = str(max(2, cores_of(running)))
+    spark = running.newSession()
+    _apply(spark, {**settings, **ours})
+    register(spark)
+    return spark
+
+
+def _apply(spark: SparkSession, settings: Mapping[str, str]) -> None:
+    """Change the settings of a session, as far as they are not the same for all sessions of a process."""
+    of_java: Any = spark
+    module = of_java._get_j_spark_session_module(of_java._jvm)
+    module.applyModifiableSettings(of_java._jsparkSession, dict(settings))
+
+
+def running_session() -> SparkSession | None:
+    """The session of this process that is active in this thread, or else its first; None: it has none."""
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    first: Any = SparkSession._instantiatedSession
+    return None if first is None or first.sparkContext._jsc is None else first
+
+
+@contextlib.contextmanager
+def activated(spark: SparkSession) -> Iterator[None]:
+    """Make a session the active one of this thread, and then the one before it again.
+
+    Spark takes settings from the active session, and makes a session active that makes a data frame.
+    """
+    sessions: Any = SparkSession
+    of_java = sessions._get_j_spark_session_class(cast(Any, spark)._jvm)
+    before, before_in_java = sessions._activeSession, of_java.getActiveSession()
+    sessions._activeSession = spark
+    of_java.setActiveSession(cast(Any, spark)._jsparkSession)
+    try:
+        yield
+    finally:
+        sessions._activeSession = before
+        if before_in_java.isDefined():
+            of_java.setActiveSession(before_in_java.get())
+        else:
+            of_java.clearActiveSession()
+
+
+def _master(asked: str | None) -> str:
+    """The master of a session; ``ConfigError`` if the running session has another one."""
     chosen = _retrying(asked or _submitted() or "local[*]")
+    running = running_session()
     if running is not None and asked and _retrying(str(running.sparkContext.master)) != chosen:
         raise ConfigError(
             f"a session on {running.sparkContext.master} runs in this process; stop it before one on {chosen}"
         )
-    local = _LOCAL_MASTER.match(chosen) is not None
+    return chosen
+
+
+def _started(name: str, master: str, given: dict[str, str]) -> SparkSession:
+    """A new session, and its JVM."""
+    local = _LOCAL_MASTER.match(master) is not None
     settings = {**_EVERYWHERE, **(_LOCAL if local else {})}
-    if checkpoint is not None:
-        settings["spark.sql.streaming.checkpointLocation"] = os.fspath(checkpoint)
-    if running is None:
-        given["spark.driver.extraJavaOptions"] = _prepare_java(name, given)
-        settings["spark.jars"] = ",".join(map(str, kafka_jars()))
-        if chosen.startswith("local"):  # local-cluster, too
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise any python3 on the path
-        if local:
-            settings["spark.driver.memory"] = _driver_memory()
-            settings["spark.sql.warehouse.dir"] = str(_folder() / "warehouse")
+    given["spark.driver.extraJavaOptions"] = _prepare_java(name, given)
+    settings["spark.jars"] = ",".join(map(str, kafka_jars()))
+    if master.startswith("local"):  # local-cluster, too
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise any python3 on the path
+    if local:
+        settings["spark.driver.memory"] = _driver_memory()
+        settings["spark.sql.warehouse.dir"] = str(_folder() / "warehouse")
     settings |= given
-    builder = SparkSession.builder.appName(name).master(chosen)
+    builder = SparkSession.builder.appName(name).master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    if running is not None:
+    home = _home(given) if local else None
+    packed = None if local else package(_folder())
+    with _told("SPARK_HOME", home), _told("PYTHONPATH", None if packed is None else _before(packed)):
+        gateway.start({**settings, "spark.app.name": name, "spark.master": master})
         spark = builder.getOrCreate()
-    else:
-        home = _home(given) if local else None
-        packed = None if local else package(_folder())
-        with _told("SPARK_HOME", home), _told("PYTHONPATH", None if packed is None else _before(packed)):
-            gateway.start({**settings, "spark.app.name": name, "spark.master": chosen})
-            spark = builder.getOrCreate()
-        if packed is not None:
-            spark.sparkContext.addPyFile(str(packed))
-    if "spark.sql.shuffle.partitions" not in given:
-        # A shuffle of small batches costs by the partition; a stateful query keeps the number it began with.
-        spark.conf.set("spark.sql.shuffle.partitions", str(max(2, spark.sparkContext.defaultParallelism)))
-    register(spark)
+    if packed is not None:
+        spark.sparkContext.addPyFile(str(packed))
     return spark
 
 

@@ -104,6 +104,8 @@ def read_broker(
     }
     if told.max_batch_rows is None and told.max_batch_bytes is None:
         wanted["adaptiveBatches"] = "true"
+    if told.partitions is not None:
+        wanted["numPartitions"] = str(told.partitions)
     if told.until == "caught_up":
         wanted["endingOffsets"] = "latest"
     return _only_partition(source, spark.readStream.format("queen").options(**_place(source, told), **wanted))

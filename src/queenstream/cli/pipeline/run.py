@@ -69,6 +69,10 @@ def run(
     max_batch_bytes: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="And at most about so many bytes.")
     ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="On Spark: tasks that read, and partitions of a shuffle."),
+    ] = None,
     until: Annotated[
         UntilChoice, typer.Option(help="Run on, or only up to what is there when it starts.")
     ] = UntilChoice.STOPPED,
@@ -99,6 +103,7 @@ def run(
             "interval": interval,
             "max_batch_rows": max_batch_rows,
             "max_batch_bytes": max_batch_bytes,
+            "partitions": partitions,
             "until": until.value,
             "url": _broker(plan, contexts.Flags(url, token, context)),
             "summary": False,  # the view prints it, where no display is in the way

@@ -20,8 +20,12 @@ from queenstream.spark.datasource import reading
 from queenstream.spark.datasource.options import sink_options, source_options
 from queenstream.spark.datasource.readers import QueenReader
 from queenstream.spark.datasource.writers import QueenStreamWriter, QueenWriter
+from queenstream.spark.executors import cores_of
 
 __all__ = ["QueenDataSource", "register"]
+
+
+_FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 class QueenDataSource(DataSource):
@@ -73,9 +77,10 @@ def register(spark: SparkSession) -> None:
     """
 
     class Registered(QueenDataSource):
-        cores = spark.sparkContext.defaultParallelism  # what the process that plans cannot ask
+        cores = cores_of(spark)  # what the process that plans cannot ask
 
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    if _FILTER_PUSHDOWN not in spark.conf.getAll:
+        spark.conf.set(_FILTER_PUSHDOWN, "true")
     spark.dataSource.register(Registered)
 
 

@@ -39,6 +39,7 @@ from queenstream.spark.sinks.commit import (
     committed_of,
     parts_of,
 )
+from queenstream.spark.sinks.descriptions import batch_job, described
 from queenstream.spark.sinks.files import ParquetStage, parquet_stage
 from queenstream.spark.sinks.names import letters_name, letters_of, sinks_of
 from queenstream.spark.sinks.pieces import commit_pieces, read_pieces, with_files, write_pieces
@@ -157,7 +158,8 @@ class Delivery:
         """Deliver a batch: when it returns, its rows are in the sinks, or their steps' policies have them."""
         receipts = self._prepared.find(batch)
         if receipts is not None and query.has_state:  # what it remembers is to move on, too
-            rows.write.format("noop").mode("append").save()
+            with self._described(rows, batch, "update the state"):
+                rows.write.format("noop").mode("append").save()
         if receipts is None:
             receipts = self._stage(query, rows, batch)
         if not self._prepared.is_done(batch):
@@ -189,6 +191,7 @@ class Delivery:
         receipts: list[Receipt] = []
         with (
             self._work.at(STEPS),
+            self._described(rows, batch, "compute and stage"),
             query.outputs(
                 rows, options, _SinkBatch(batch, self._queue_stage, self._parquet_stage)
             ) as outputs,
@@ -240,7 +243,7 @@ class Delivery:
             parquet = [receipt.parquet[name] for receipt in receipts if name in receipt.parquet]
             if not parts and not messages and not parquet:
                 continue
-            with self._work.at(name):
+            with self._work.at(name), self._described(rows, batch, f"write {name}"):
                 if parquet:
                     self.written[name] += self._folder(name).commit(parquet, epoch)
                 if parts:
@@ -293,6 +296,10 @@ class Delivery:
             return None
         stage = self._queue_stage(target.name, lambda: PAYLOADS, "payloads")
         return None if stage is None else QueueRows(stage, target.sink, batch)
+
+    def _described(self, rows: DataFrame, batch: int, work: str) -> AbstractContextManager[None]:
+        """Spark's own pages name the jobs of a piece of work."""
+        return described(rows.sparkSession.sparkContext, batch_job(self._plan.name, batch, work))
 
     def _folder(self, name: str) -> ParquetStage:
         sink = self._targets[name].sink

@@ -15,6 +15,7 @@ from queenstream.connectors.fitting import schema_of
 from queenstream.errors import ConfigError
 from queenstream.pipeline.endpoints import Cassandra, Postgres
 from queenstream.pipeline.running import RunOptions
+from queenstream.spark.executors import cores_of
 from queenstream.spark.tables.cassandra import CassandraSource, check_table, options_of
 from queenstream.spark.tables.options import Limits, packed_value
 from queenstream.spark.tables.postgres import PostgresSource, plan_of
@@ -59,7 +60,7 @@ def _source(
     limits = Limits(
         told.max_batch_rows or (_MOST_ROWS if typed else _MOST_ROWS_IN_PYTHON),
         told.max_batch_bytes or _MOST_BYTES,
-        spark.sparkContext.defaultParallelism,
+        told.partitions or cores_of(spark),
         told.max_batch_rows is None and told.max_batch_bytes is None,
     )
     options = {"node": node, "schema": packed_value(schema_of(source.schema)), **limits.options()}
