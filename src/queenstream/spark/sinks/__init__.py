@@ -8,6 +8,6 @@ the batch's name, which exactly-once sinks recognize when it comes again.
 
 Here belongs what does that: ``storage`` (files that all tasks reach), ``staged`` (the format of staged rows),
 ``stage`` (the task that stages), ``commit`` (the task that writes), ``queues`` (queues that tasks write
-straight into their database), ``prepared`` (what the driver stores), ``delivery`` (the driver's part) and ``descriptions`` (what
-Spark's pages call the jobs).
+straight into their database), ``prepared`` (what the driver stores), ``delivery`` (the driver's part)
+and ``descriptions`` (what Spark's pages call the jobs).
 """
