@@ -24,6 +24,7 @@ from queenstream.pipeline.nodes import Node
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
 from queenstream.schemas import Schema
+from queenstream.spark.active import activated
 from queenstream.spark.aggregating import TIME
 from queenstream.spark.files import FileSource
 from queenstream.spark.kafka import batch_of_kafka, typed_rows
@@ -73,7 +74,8 @@ class LateRecords:
             return dropped  # a join counts records
         try:
             watermark = datetime.fromisoformat(dict(progress["eventTime"])["watermark"])
-            return self._count(node, progress["sources"], round(watermark.timestamp() * 1_000) * 1_000)
+            with activated(self._spark):  # it has the data sources
+                return self._count(node, progress["sources"], round(watermark.timestamp() * 1_000) * 1_000)
         except Exception as error:  # noqa: BLE001 - a figure is not worth a run
             if not self._warned:
                 self._warned = True

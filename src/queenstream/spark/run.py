@@ -33,6 +33,7 @@ from queenstream.pipeline.progress import Phase, ProgressDisplay, shows_figures
 from queenstream.pipeline.running import RunOptions
 from queenstream.pipeline.summary import Checkpoint, State, Summarized, Summary, make_summary, print_summary
 from queenstream.schemas.types import Struct
+from queenstream.spark.active import activated
 from queenstream.spark.asking import KeyState
 from queenstream.spark.available_now import start_available_now
 from queenstream.spark.checkpoints import batches
@@ -47,7 +48,7 @@ from queenstream.spark.metrics import RunMeter
 from queenstream.spark.native import native
 from queenstream.spark.partitions import check_partitions
 from queenstream.spark.restarts import Restarts
-from queenstream.spark.session import activated, query_session
+from queenstream.spark.session import query_session
 from queenstream.spark.sinks.delivery import Delivery, Query
 from queenstream.spark.sinks.names import sinks_of
 from queenstream.spark.sinks.storage import folder_at

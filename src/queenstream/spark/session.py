@@ -17,7 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyspark
 from pyspark import SparkConf, SparkContext
@@ -153,27 +153,6 @@ def running_session() -> SparkSession | None:
         return active
     first: Any = SparkSession._instantiatedSession
     return None if first is None or first.sparkContext._jsc is None else first
-
-
-@contextlib.contextmanager
-def activated(spark: SparkSession) -> Iterator[None]:
-    """Make a session the active one of this thread, and then the one before it again.
-
-    Spark takes settings from the active session, and makes a session active that makes a data frame.
-    """
-    sessions: Any = SparkSession
-    of_java = sessions._get_j_spark_session_class(cast(Any, spark)._jvm)
-    before, before_in_java = sessions._activeSession, of_java.getActiveSession()
-    sessions._activeSession = spark
-    of_java.setActiveSession(cast(Any, spark)._jsparkSession)
-    try:
-        yield
-    finally:
-        sessions._activeSession = before
-        if before_in_java.isDefined():
-            of_java.setActiveSession(before_in_java.get())
-        else:
-            of_java.clearActiveSession()
 
 
 def _master(asked: str | None) -> str:

@@ -13,8 +13,9 @@ from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Memory
 from queenstream.pipeline.shorthand import count, tumbling
 from queenstream.spark import session
+from queenstream.spark.active import activated
 from queenstream.spark.run import SparkRun
-from queenstream.spark.session import activated, query_session, running_session
+from queenstream.spark.session import query_session, running_session
 from tests.integration.spark.conftest import Sql
 
 Row = dict[str, Any]
@@ -31,6 +32,7 @@ def mine(spark: SparkSession) -> Iterator[SparkSession]:
     made.conf.set("spark.sql.shuffle.partitions", "3")
     made.conf.set("spark.sql.python.filterPushdown.enabled", "false")
     with activated(made):
+        made.createDataFrame([], "n int")  # which makes it the active one
         yield made
 
 
@@ -46,7 +48,7 @@ def test_a_run_leaves_the_session_of_the_user_as_it_is(mine: SparkSession, nativ
 
     def take(row: Row) -> None:
         during.append(mine.conf.getAll)
-        found.append((row["key"], row["n"]))
+        found.append((row["user"], row["n"]))
 
     run = totals(take, native=native).start()
     started = mine.conf.getAll
@@ -62,7 +64,8 @@ def test_a_query_has_the_settings_of_the_user_and_those_that_it_needs(mine: Spar
     mine.conf.set("spark.sql.redaction.options.regex", "(?i)pin")
     conf = query_session("q").conf
     assert conf.get("spark.sql.shuffle.partitions") == "3"
-    assert conf.get("spark.sql.python.filterPushdown.enabled") == "false"
+    assert conf.get("spark.sql.python.filterPushdown.enabled") == "true"  # the format queen needs it
+    assert mine.conf.get("spark.sql.python.filterPushdown.enabled") == "false"
     assert conf.get("spark.sql.session.timeZone") == "UTC"
     assert "RocksDB" in str(conf.get("spark.sql.streaming.stateStore.providerClass"))
     assert str(conf.get("spark.sql.redaction.options.regex")).startswith("(?:(?i)pin)|(?:(?i)url|")
@@ -83,6 +86,7 @@ def test_the_query_of_a_run_has_the_format_queen(mine: SparkSession, sql: Sql) -
 
 
 def test_session_keeps_what_the_running_session_has_set(mine: SparkSession) -> None:
+    mine.conf.unset("spark.sql.python.filterPushdown.enabled")
     before = mine.conf.getAll
     given = {"spark.sql.ansi.enabled": "false"}
     assert session("mine", conf=given) is mine

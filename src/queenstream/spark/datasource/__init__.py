@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from queenstream.errors import ConfigError
 from queenstream.spark import versions
+from queenstream.spark.active import activated
 from queenstream.spark.datasource import reading
 from queenstream.spark.datasource.options import sink_options, source_options
 from queenstream.spark.datasource.readers import QueenReader
@@ -23,9 +24,6 @@ from queenstream.spark.datasource.writers import QueenStreamWriter, QueenWriter
 from queenstream.spark.executors import cores_of
 
 __all__ = ["QueenDataSource", "register"]
-
-
-_FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 class QueenDataSource(DataSource):
@@ -79,9 +77,9 @@ def register(spark: SparkSession) -> None:
     class Registered(QueenDataSource):
         cores = cores_of(spark)  # what the process that plans cannot ask
 
-    if _FILTER_PUSHDOWN not in spark.conf.getAll:
-        spark.conf.set(_FILTER_PUSHDOWN, "true")
-    spark.dataSource.register(Registered)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # the reader fails without
+    with activated(spark):
+        spark.dataSource.register(Registered)
 
 
 def _columns(stream: str | None) -> dict[str, str]:
