@@ -87,7 +87,7 @@ def make_events(spark: SparkSession, folder: Path, rows: int) -> None:
     spark.range(rows, numPartitions=FILES_OF_EVENTS).selectExpr(
         f"concat('user-', id % {USERS}) as user",
         "id as n",
-        "id % 1000 + 0.5 as value",
+        "double(id % 1000) + 0.5D as value",
         f"timestamp_micros(1767225600000000 + id * {SPAN_SECONDS * 1_000_000} div {rows}) as at",
     ).write.parquet(str(folder))
 
