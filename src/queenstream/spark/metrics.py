@@ -139,11 +139,6 @@ class RunMeter:
         for source in progress["sources"]:
             self._files[source["description"]] = _offset(source["endOffset"]).get("logOffset", -1) + 1
 
-    def state_rows_after(self, batch: int) -> int | None:
-        """How many rows the state had after a batch, if that was the last one whose progress is known."""
-        with self._looking:
-            return int(self._of_spark["state_rows"]) if batch >= 0 and batch == self._seen else None
-
     def shown_batches(self) -> list[dict[str, float]]:
         """The last batches, the oldest first."""
         return self._meter.batches()
