@@ -119,11 +119,17 @@ def _show(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def main(question: str, run: Callable[[Report, argparse.Namespace], None]) -> None:
-    """The command line that all benchmarks share."""
+def main(
+    question: str,
+    run: Callable[[Report, argparse.Namespace], None],
+    add_arguments: Callable[[argparse.ArgumentParser], None] | None = None,
+) -> None:
+    """The command line that all benchmarks share; ``add_arguments`` adds options of one of them."""
     parser = argparse.ArgumentParser(description=question)
     parser.add_argument("--quick", action="store_true", help="a short run, about 20 s; rougher figures")
     parser.add_argument("--peers", action="store_true", help="also install and start the peers")
+    if add_arguments is not None:
+        add_arguments(parser)
     options = parser.parse_args()
     report = Report(question)
     try:
