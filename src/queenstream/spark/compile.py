@@ -13,7 +13,6 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from queenstream.pipeline.endpoints import Queue
 from queenstream.pipeline.letters import Doors
 from queenstream.pipeline.nodes import Node, Read, Replay
 from queenstream.pipeline.planning import Plan
@@ -23,8 +22,8 @@ from queenstream.spark import flow
 from queenstream.spark.graph import Graph, clocks_of, counted, graph_of
 from queenstream.spark.sinks.delivery import Outputs, SinkBatch, is_ordered
 from queenstream.spark.sinks.names import sinks_of
-from queenstream.spark.sinks.queues import PAYLOADS, QueueRows
 from queenstream.spark.sinks.stage import StageFlow, StageOptions
+from queenstream.spark.sinks.two_phase import RecordStage
 from queenstream.spark.sources import Decoder
 from queenstream.spark.stages import Entry, ReplayEntry, Stage, StageEntry
 
@@ -131,20 +130,16 @@ class Compiler:
     ) -> Iterator[Outputs]:
         """The rows of a batch, with what stages them: for one source, the steps and the stage are one."""
         if self._alone is not None:
-            yield [(rows, StageEntry(self._alone, options, self._queues(batch)))]
+            yield [(rows, StageEntry(self._alone, options, self._record_stages(batch)))]
             return
         if self._is_ordered and self.has_state:
             rows = rows.sortWithinPartitions(*map(f.expr, flow.PLACE))
         yield [(rows, StageFlow(options))]
 
-    def _queues(self, batch: SinkBatch) -> dict[str, QueueRows]:
-        """The queues that tasks write straight into their databases."""
-        found: dict[str, QueueRows] = {}
-        for write in self._plan.sinks:
-            stage = batch.queue_stage(write.name, lambda: PAYLOADS)
-            if isinstance(write.sink, Queue) and stage is not None:
-                found[write.name] = QueueRows(stage, write.sink, batch.number)
-        return found
+    def _record_stages(self, batch: SinkBatch) -> dict[str, RecordStage]:
+        """The sinks in whose own storage tasks stage records."""
+        stages = {write.name: batch.record_stage(write.name) for write in self._plan.sinks}
+        return {name: stage for name, stage in stages.items() if stage is not None}
 
     def compile(self, sources: Mapping[str, DataFrame]) -> DataFrame:
         """The whole plan; ``sources`` by the names of the steps that read them."""

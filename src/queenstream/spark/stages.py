@@ -30,8 +30,8 @@ from queenstream.spark.keyed.stateful import StatefulStep
 from queenstream.spark.keyed.windowed import windowed
 from queenstream.spark.packing import pack, unpack
 from queenstream.spark.records import Item, packed_by_task
-from queenstream.spark.sinks.queues import QueueRows
 from queenstream.spark.sinks.stage import StageFunction, StageOptions, TaskOutput
+from queenstream.spark.sinks.two_phase import RecordStage
 from queenstream.spark.sources import Decoder
 from queenstream.spark.steps import Passage, Router
 
@@ -91,18 +91,18 @@ class StageEntry(StageFunction):
     """An entry and the stage of a batch in one, for a query of one source that keeps no state."""
 
     def __init__(
-        self, entry: Entry, options: StageOptions, queues: Mapping[str, QueueRows] | None = None
+        self, entry: Entry, options: StageOptions, records: Mapping[str, RecordStage] | None = None
     ) -> None:
         super().__init__(options)
         self._entry = entry
-        self._queues = dict(queues or {})
+        self._records = dict(records or {})
 
     def _put(self, batches: Iterator[pa.RecordBatch], stage: TaskOutput) -> None:
         with contextlib.ExitStack() as opened:
-            queues = {sink: opened.enter_context(rows.open()) for sink, rows in self._queues.items()}
+            records = {sink: opened.enter_context(rows.open()) for sink, rows in self._records.items()}
             for passage in self._entry.passages(batches, stage.troubles):
                 for sub, (sink, _, _, item) in enumerate(passage.routed):
-                    if sink in queues and queues[sink].add(item.record):
+                    if sink in records and records[sink].add(item.record):
                         continue
                     place = (not item.due, (item.time or 0) if item.due else 0, item.seq, sub)
                     stage.add(sink, place, packed_by_task(item.record, item.key))
@@ -110,10 +110,10 @@ class StageEntry(StageFunction):
                     for sink, _, _, item in passage.routed[-_SHOWN:]:
                         stage.sample(sink, item.record)
                 stage.add_troubles()
-            for sink, rows in queues.items():
+            for sink, rows in records.items():
                 staged = rows.finish()
-                if staged.messages:
-                    stage.receipt.queues[sink] = staged
+                if staged is not None:
+                    stage.receipt.parts[sink] = staged
 
 
 class ReplayEntry(Entry):

@@ -16,7 +16,6 @@ from pyspark.sql import functions as f
 
 from queenstream.errors import StepFailed
 from queenstream.pipeline import nodes
-from queenstream.pipeline.endpoints import Queue
 from queenstream.pipeline.failing import told as told_of
 from queenstream.pipeline.nodes import Node
 from queenstream.pipeline.planning import Plan
@@ -31,7 +30,7 @@ from queenstream.spark.native.failures import MISFIT, FailureReader, Failures, c
 from queenstream.spark.native.frames import Clock, Frame
 from queenstream.spark.native.needed import needed
 from queenstream.spark.native.replays import Replays
-from queenstream.spark.native.stage import SinkParquet, SinkQueue, StageColumns
+from queenstream.spark.native.stage import StageColumns
 from queenstream.spark.native.steps import Load, check_readable, is_in_pieces, read, through
 from queenstream.spark.sinks.delivery import SinkBatch, is_ordered
 from queenstream.spark.sinks.stage import StageOptions
@@ -186,26 +185,18 @@ class Native:
         failures: FailureReader | None,
     ) -> tuple[DataFrame, StageColumns]:
         schema = self._schemas[write.name]
-        queue = self._queue(write, rows, batch)
-        if queue is None:
-            if is_ordered(write.sink) and self._with_state is not None:
-                rows = rows.sortWithinPartitions(f.col(TIME).asc_nulls_last(), SEQ)
-        elif self._with_state is not None and queue.partition_by is not None:
-            key = f.col(RECORD).getField(queue.partition_by)
-            rows = rows.repartition(key).sortWithinPartitions(f.col(TIME).asc_nulls_last(), SEQ)
-        folder = batch.parquet_stage(write.name, schema)
-        parquet = None if folder is None else SinkParquet(folder, batch.number)
-        return rows, StageColumns(options, write.name, schema, failures, queue, parquet)
-
-    def _queue(self, write: nodes.Write, rows: DataFrame, batch: SinkBatch) -> SinkQueue | None:
-        """How tasks write a sink straight into its database; None: it is none that they could."""
-        sink = write.sink
-        if not isinstance(sink, Queue) or not _is_plain(sink, self._schemas[write.name]):
-            return None
-        if self._with_state is not None and sink.partition_by is None:
-            return None  # the order of all rows counts
-        stage = batch.queue_stage(write.name, lambda: rows.select(f"{RECORD}.*").schema)
-        return None if stage is None else SinkQueue(stage, batch.number, sink.partition_by)
+        columns = batch.column_stage(write.name, schema, lambda: rows.select(f"{RECORD}.*").schema)
+        if self._with_state is not None:  # whose rows come in any order
+            in_order = (f.col(TIME).asc_nulls_last(), f.col(SEQ))
+            order = () if columns is None else columns.order
+            if order == ():
+                columns = None  # one task is to write all rows
+                if is_ordered(write.sink):
+                    rows = rows.sortWithinPartitions(*in_order)
+            elif order is not None:
+                keys = [f.col(RECORD).getField(name) for name in order]
+                rows = rows.repartition(*keys).sortWithinPartitions(*in_order)
+        return rows, StageColumns(options, write.name, schema, failures, columns, batch.number)
 
     def _straight(self) -> tuple[Node, Frame]:
         """Without state: from the source to where branches part, or to the sink."""
@@ -277,15 +268,6 @@ class Native:
             check_readable(node)
             self._loaded[node] = self._load(node, needed(self._plan, node))
         return self._loaded[node]
-
-
-def _is_plain(sink: Queue, schema: Schema) -> bool:
-    """Whether rows of these fields are payloads of a queue as they are."""
-    if sink.schema is not None or sink.envelope:
-        return False
-    if sink.partition_by is not None and sink.partition_by not in schema.names:
-        return False
-    return not {"data", "partition", "transaction_id", "trace_id"} & set(schema.names)
 
 
 def native(plan: Plan, load: Load) -> Native | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,31 +20,16 @@ from queenstream.spark.expressions import RECORD, Wide
 from queenstream.spark.kinds import SIMPLE
 from queenstream.spark.native.failures import FAILURE, FailureReader
 from queenstream.spark.records import packed_by_task
-from queenstream.spark.sinks.files import ParquetStage
-from queenstream.spark.sinks.queues import QueueStage
 from queenstream.spark.sinks.stage import StageFunction, StageOptions, TaskOutput
+from queenstream.spark.sinks.two_phase import ColumnStage
 from queenstream.windows import from_us
 
 
-@dataclass(frozen=True)
-class SinkQueue:
-    """A queue that tasks write straight into its database, and the batch that they work on."""
-
-    stage: QueueStage
-    batch: int
-    partition_by: str | None
-
-
-@dataclass(frozen=True)
-class SinkParquet:
-    """A folder into which tasks write columns, and the batch that they work on."""
-
-    stage: ParquetStage
-    batch: int
-
-
 class StageColumns(StageFunction):
-    """Stages the rows of one sink. ``failures``: what reads the rows that steps failed on."""
+    """Stages the rows of one sink. ``failures``: what reads the rows that steps failed on.
+
+    ``columns``: what stages them in the sink's own storage; None: they go to a file of the checkpoint.
+    """
 
     def __init__(
         self,
@@ -53,42 +37,40 @@ class StageColumns(StageFunction):
         sink: str,
         schema: Schema,
         failures: FailureReader | None = None,
-        queue: SinkQueue | None = None,
-        parquet: SinkParquet | None = None,
+        columns: ColumnStage | None = None,
+        batch: int = 0,
     ) -> None:
         super().__init__(options)
         self._sink = sink
         self._schema = schema
         self._failures = failures
-        self._queue = queue
-        self._parquet = parquet
+        self._column_stage = columns
+        self._batch = batch
 
     def _put(self, batches: Iterator[pa.RecordBatch], stage: TaskOutput) -> None:
         rows = (self._without_failures(batch, stage) for batch in batches)
-        if self._queue is not None:
-            staged = self._queue.stage.stage(self._for_queue(rows, self._queue, stage), self._queue.batch)
-            if staged.messages:
-                stage.receipt.queues[self._sink] = staged
-        elif self._parquet is not None:
-            columns = (self._columns(batch, stage) for batch in rows)
-            file = self._parquet.stage.stage(columns, self._parquet.batch, stage.task)
-            if file is not None:
-                stage.receipt.parquet[self._sink] = file
+        columns = self._column_stage
+        if columns is not None:
+            staged = columns.stage(
+                self._taken(rows, columns.required, stage), batch=self._batch, task=stage.task
+            )
+            if staged is not None:
+                stage.receipt.parts[self._sink] = staged
         else:
             for batch in rows:
                 self._add(batch, stage)
 
-    def _for_queue(
-        self, batches: Iterator[pa.RecordBatch], queue: SinkQueue, stage: TaskOutput
+    def _taken(
+        self, batches: Iterator[pa.RecordBatch], required: str | None, stage: TaskOutput
     ) -> Iterator[pa.RecordBatch]:
-        """The columns of the records. A row that names no partition goes the way of all others."""
+        """The columns of the records that the sink's own storage takes. The others go to the file."""
         for batch in batches:
             rows = batch
-            if queue.partition_by is not None:
-                partitions = rows.column(RECORD).field(queue.partition_by)
-                if partitions.null_count:
-                    self._add(rows.filter(partitions.is_null()), stage)
-                    rows = rows.filter(partitions.is_valid())
+            if required is not None:
+                values = rows.column(RECORD).field(required)
+                if values.null_count:
+                    self._add(rows.filter(values.is_null()), stage)
+                    rows = rows.filter(values.is_valid())
             yield self._columns(rows, stage)
 
     def _columns(self, batch: pa.RecordBatch, stage: TaskOutput) -> pa.RecordBatch:

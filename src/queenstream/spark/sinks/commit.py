@@ -25,10 +25,9 @@ from queenstream.pipeline.endpoints import Files, Sink
 from queenstream.pipeline.failing import Along, give_up, letter, may_retry
 from queenstream.pipeline.nodes import Node
 from queenstream.pipeline.policies import DeadLetters
-from queenstream.spark.sinks.queues import QueueRows
-from queenstream.spark.sinks.stage import StagedMessages
 from queenstream.spark.sinks.staged import StagedFile, chunks_of
 from queenstream.spark.sinks.storage import Folder
+from queenstream.spark.sinks.two_phase import RecordStage, StagedPart
 
 _FILE = (100_000, 64 << 20)  # rows and bytes of one
 _IDLE_SECONDS = 20.0  # after which a process of tasks closes its writers
@@ -57,11 +56,11 @@ class Target:
 class Committed(msgspec.Struct):
     """What a task has written. ``error``: the exception that it ended with, pickled.
 
-    ``messages``: what it has put into the staging table of a queue's database, for the driver to store.
+    ``part``: what it has staged in the sink's own storage, for the driver to commit.
     """
 
     written: dict[str, int] = {}
-    messages: StagedMessages | None = None
+    part: StagedPart | None = None
     failed: int = 0
     dead_letters: int = 0
     error: bytes | None = None
@@ -70,7 +69,7 @@ class Committed(msgspec.Struct):
         """And what another one has."""
         for name, rows in other.written.items():
             self.wrote(name, rows)
-        self.messages = self.messages or other.messages
+        self.part = self.part or other.part
         self.failed += other.failed
         self.dead_letters += other.dead_letters
 
@@ -91,21 +90,21 @@ class Part:
 class CommitPart:
     """A function for the tasks of a batch: writes a part, and gives what became of it.
 
-    ``queue``: how to write a queue straight into its database; None: by the sink's writer.
+    ``records``: how to stage them in the sink's own storage; None: they go by the sink's writer.
     """
 
     target: Target
     storage: Folder
-    queue: QueueRows | None = None
+    records: RecordStage | None = None
 
     def __call__(self, part: Part) -> bytes:
         """The result as JSON of ``Committed``. An error is a result, too: Spark would repeat it in vain."""
         done = Committed()
         try:
-            if self.queue is None:
+            if self.records is None:
                 chunks = chunks_of(self.storage, part.files, self.target.name, self._most)
             else:
-                done.messages, refused = self._stage_messages(self.queue, part)
+                done.part, refused = self._stage(self.records, part)
                 chunks = iter([refused] if refused else [])
             writers.run(self.target, lambda opened: commit(opened, self.target, part.epoch, chunks, done))
         except QueenstreamError as error:
@@ -116,9 +115,9 @@ class CommitPart:
     def _most(self) -> tuple[int, int] | None:
         return _FILE if isinstance(self.target.sink, Files) else None
 
-    def _stage_messages(self, queue: QueueRows, part: Part) -> tuple[StagedMessages, list[Any]]:
-        """Put the messages of a part into the staging table; also gives the rows that are none."""
-        with queue.open() as rows:
+    def _stage(self, records: RecordStage, part: Part) -> tuple[StagedPart | None, list[Any]]:
+        """Stage the rows of a part; also gives those that the stage does not take."""
+        with records.open() as rows:
             refused = [
                 row
                 for chunk in chunks_of(self.storage, part.files, self.target.name)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Protocol
 
 from pyspark.sql import DataFrame
@@ -40,30 +39,29 @@ from queenstream.spark.sinks.commit import (
     parts_of,
 )
 from queenstream.spark.sinks.descriptions import batch_job, described
-from queenstream.spark.sinks.files import ParquetStage, parquet_stage
+from queenstream.spark.sinks.files import ParquetFolder
 from queenstream.spark.sinks.names import letters_name, letters_of, sinks_of
 from queenstream.spark.sinks.pieces import commit_pieces, read_pieces, with_files, write_pieces
 from queenstream.spark.sinks.prepared import PreparedBatches
-from queenstream.spark.sinks.queues import (
-    PAYLOADS,
-    QueueDatabase,
-    QueueRows,
-    QueueStage,
-    StagingLost,
-    database_of,
-)
+from queenstream.spark.sinks.queues import QueueTable, database_of
 from queenstream.spark.sinks.stage import (
     RECEIPT,
     Counts,
     Receipt,
     Stage,
-    StagedMessages,
     StageOptions,
     add_counts,
     receipts_of,
 )
 from queenstream.spark.sinks.staged import chunks_of
 from queenstream.spark.sinks.storage import Folder, HadoopFolder
+from queenstream.spark.sinks.two_phase import (
+    ColumnStage,
+    RecordStage,
+    StagedPart,
+    StagingLost,
+    TwoPhaseSink,
+)
 
 Outputs = Sequence[tuple[DataFrame, Stage]]
 """The rows of a batch, with what stages them: a function for ``mapInArrow``."""
@@ -92,12 +90,14 @@ class SinkBatch(Protocol):
         """Spark's number of it."""
         ...
 
-    def queue_stage(self, name: str, columns: Callable[[], StructType]) -> QueueStage | None:
-        """How tasks write a sink straight into a queue's database; None: they cannot."""
+    def column_stage(
+        self, name: str, schema: Schema, columns: Callable[[], StructType]
+    ) -> ColumnStage | None:
+        """How tasks stage columns in the storage of a sink; None: they cannot."""
         ...
 
-    def parquet_stage(self, name: str, schema: Schema) -> ParquetStage | None:
-        """How tasks write the columns of a sink into a folder of Parquet files; None: they do not."""
+    def record_stage(self, name: str) -> RecordStage | None:
+        """How tasks stage records in the storage of a sink; None: they cannot."""
         ...
 
 
@@ -136,8 +136,7 @@ class Delivery:
         self._run = secrets.token_hex(8)
         self._targets = {name: self._target(name, sink) for name, sink in sinks_of(plan).items()}
         self._opened = OpenWriters()  # of what is called on the driver
-        self._queues: dict[str, QueueDatabase] = {}
-        self._queue_stages: dict[tuple[str, str], QueueStage | None] = {}
+        self._two_phase: dict[str, TwoPhaseSink] = {}
         self.samples = Samples()
         self.counts: Counts = {}
         self.written = dict.fromkeys(self._targets, 0)
@@ -148,11 +147,9 @@ class Delivery:
         for target in self._targets.values():
             self._events.run(self._try(target))
         for write in self._plan.sinks:
-            if isinstance(write.sink, Queue):
-                url = database_of(write.sink, self._told)
-                if url is not None:
-                    sink = f"{self._generation} {write.name}"
-                    self._queues[write.name] = QueueDatabase(url, write.sink, sink)
+            found = self._two_phase_sink(write.name, write.sink)
+            if found is not None:
+                self._two_phase[write.name] = found
 
     def deliver(self, query: Query, rows: DataFrame, batch: int) -> Delivered:
         """Deliver a batch: when it returns, its rows are in the sinks, or their steps' policies have them."""
@@ -178,9 +175,8 @@ class Delivery:
 
     def _stage(self, query: Query, rows: DataFrame, batch: int) -> list[Receipt]:
         self._prepared.begin(batch)
-        for write in self._plan.sinks:
-            if isinstance(write.sink, Files):
-                self._folder(write.name).clean()
+        for sink in self._two_phase.values():
+            sink.clean(batch)
         options = StageOptions(
             pipeline=self._plan.name,
             storage=Folder(self._storage.root),
@@ -192,9 +188,7 @@ class Delivery:
         with (
             self._work.at(STEPS),
             self._described(rows, batch, "compute and stage"),
-            query.outputs(
-                rows, options, _SinkBatch(batch, self._queue_stage, self._parquet_stage)
-            ) as outputs,
+            query.outputs(rows, options, _SinkBatch(batch, self._two_phase)) as outputs,
         ):
             for number, (output, stage) in enumerate(outputs):
                 if isinstance(self._storage, Folder):
@@ -205,8 +199,8 @@ class Delivery:
         for receipt in receipts:
             if receipt.failed is not None:
                 raise StepFailed(receipt.failed)
-            for sink, shown in receipt.samples.items():
-                self.samples.keep(sink, shown)
+            for name, shown in receipt.samples.items():
+                self.samples.keep(name, shown)
         if any(receipt.is_staged for receipt in receipts):
             # Else nothing will be in a sink that could differ the next time.
             self._prepared.write(batch, receipts)
@@ -238,28 +232,30 @@ class Delivery:
         files = [receipt.file for receipt in receipts if receipt.file is not None]
         epoch = f"{self._generation}-{batch:010}"
         for name, target in self._targets.items():
-            messages = [receipt.queues[name] for receipt in receipts if name in receipt.queues]
+            staged = [receipt.parts[name] for receipt in receipts if name in receipt.parts]
             parts = list(parts_of(files, name, epoch, in_order=is_ordered(target.sink)))
-            parquet = [receipt.parquet[name] for receipt in receipts if name in receipt.parquet]
-            if not parts and not messages and not parquet:
+            if not parts and not staged:
                 continue
             with self._work.at(name), self._described(rows, batch, f"write {name}"):
-                if parquet:
-                    self.written[name] += self._folder(name).commit(parquet, epoch)
                 if parts:
-                    # A queue's database takes a batch once: rows beside its messages go by the writer.
-                    queue = None if messages else self._queue_rows(target, batch)
-                    done = self._written(rows, target, parts, queue, batch)
+                    # A sink commits a batch once: rows beside those in its own storage go by the writer.
+                    records = None if staged else self._record_stage(name, batch)
+                    done = self._written(rows, target, parts, records, batch)
                     self._count(name, done)
-                    if done.messages is not None:
-                        self._store_in_order(name, done.messages, batch)
-                if messages:
-                    self.written[name] += self._queues[name].commit(messages, batch, self._stopping)
+                    if done.part is not None:
+                        self._commit_again(name, done.part, batch)
+                if staged:
+                    self.written[name] += self._two_phase[name].commit(staged, batch)
         if any(receipt.is_staged for receipt in receipts):
             self._prepared.finish(batch)
 
     def _written(
-        self, rows: DataFrame, target: Target, parts: Sequence[Part], queue: QueueRows | None, batch: int
+        self,
+        rows: DataFrame,
+        target: Target,
+        parts: Sequence[Part],
+        records: RecordStage | None,
+        batch: int,
     ) -> Committed:
         folder = Folder(self._storage.root)
         spark = rows.sparkSession
@@ -278,33 +274,25 @@ class Delivery:
                 else:
                     with_files(pieces, part, call)
             return done
-        write = CommitPart(target, folder, queue)
+        write = CommitPart(target, folder, records)
         if pieces is not None:
             return committed_of(commit_pieces(pieces, parts, write))
         return committed_of(spark.sparkContext.parallelize(parts, len(parts)).map(write).collect())
 
-    def _store_in_order(self, name: str, messages: StagedMessages, batch: int) -> None:
-        """Store what a task has put into the staging table; if it is gone, the task does it again."""
+    def _commit_again(self, name: str, part: StagedPart, batch: int) -> None:
+        """Commit what a task has staged from a file; if that is gone, the task stages it again."""
         try:
-            self.written[name] += self._queues[name].commit([messages], batch, self._stopping)
+            self.written[name] += self._two_phase[name].commit([part], batch)
         except StagingLost as error:
             raise Unavailable(str(error)) from error
 
-    def _queue_rows(self, target: Target, batch: int) -> QueueRows | None:
-        """How a task writes rows that are in order straight into a queue's database."""
-        if target.step is None or not isinstance(target.sink, Queue):
-            return None
-        stage = self._queue_stage(target.name, lambda: PAYLOADS, "payloads")
-        return None if stage is None else QueueRows(stage, target.sink, batch)
+    def _record_stage(self, name: str, batch: int) -> RecordStage | None:
+        sink = self._two_phase.get(name)
+        return None if sink is None else sink.record_stage(batch)
 
     def _described(self, rows: DataFrame, batch: int, work: str) -> AbstractContextManager[None]:
         """Spark's own pages name the jobs of a piece of work."""
         return described(rows.sparkSession.sparkContext, batch_job(self._plan.name, batch, work))
-
-    def _folder(self, name: str) -> ParquetStage:
-        sink = self._targets[name].sink
-        assert isinstance(sink, Files), "it has a folder"
-        return ParquetStage(str(Path(sink.path).absolute()), name, self._generation)
 
     def _count(self, name: str, done: Committed) -> None:
         for sink, rows in done.written.items():
@@ -317,17 +305,15 @@ class Delivery:
 
     # Sinks
 
-    def _queue_stage(
-        self, name: str, columns: Callable[[], StructType], kind: str = "columns"
-    ) -> QueueStage | None:
-        if (name, kind) not in self._queue_stages:
-            database = self._queues.get(name)
-            self._queue_stages[name, kind] = None if database is None else database.stage(columns())
-        return self._queue_stages[name, kind]
-
-    def _parquet_stage(self, name: str, schema: Schema) -> ParquetStage | None:
-        sink = self._targets[name].sink
-        return parquet_stage(sink, name, self._generation, schema) if isinstance(sink, Files) else None
+    def _two_phase_sink(self, name: str, sink: Sink) -> TwoPhaseSink | None:
+        """The sink, if tasks can stage rows in its own storage."""
+        if isinstance(sink, Queue):
+            url = database_of(sink, self._told)
+            noted_as = f"{self._generation} {name}"
+            return None if url is None else QueueTable(url, sink, noted_as, self._stopping)
+        if isinstance(sink, Files) and "://" not in str(sink.path):
+            return ParquetFolder(sink, name, self._generation)
+        return None
 
     def _context(self, name: str) -> Context:
         return Context(self._plan.name, name, self._told.url, token=self._told.token)
@@ -357,8 +343,15 @@ class Delivery:
 @dataclasses.dataclass(frozen=True)
 class _SinkBatch:
     number: int
-    queue_stage: Callable[[str, Callable[[], StructType]], QueueStage | None]
-    parquet_stage: Callable[[str, Schema], ParquetStage | None]
+    sinks: Mapping[str, TwoPhaseSink]
+
+    def column_stage(
+        self, name: str, schema: Schema, columns: Callable[[], StructType]
+    ) -> ColumnStage | None:
+        return self.sinks[name].column_stage(schema, columns) if name in self.sinks else None
+
+    def record_stage(self, name: str) -> RecordStage | None:
+        return self.sinks[name].record_stage(self.number) if name in self.sinks else None
 
 
 def _on_driver(sink: Sink) -> bool:
@@ -374,6 +367,4 @@ def is_ordered(sink: Sink) -> bool:
 
 def _staged(receipt: Receipt, name: str) -> int:
     in_file = 0 if receipt.file is None else receipt.file.rows.get(name, 0)
-    in_queue = receipt.queues[name].messages if name in receipt.queues else 0
-    in_parquet = receipt.parquet[name].rows if name in receipt.parquet else 0
-    return in_file + in_queue + in_parquet
+    return in_file + (receipt.parts[name].rows if name in receipt.parts else 0)

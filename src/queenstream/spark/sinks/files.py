@@ -9,82 +9,83 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql.types import StructType
 
 from queenstream.pipeline.endpoints import Files
 from queenstream.schemas import Schema, types
 from queenstream.schemas.types import Type
 from queenstream.spark.expressions import Wide
-from queenstream.spark.sinks.stage import StagedParquet
+from queenstream.spark.sinks.two_phase import ColumnStage, StagedPart, TwoPhaseSink
 
 _GROUP_BYTES = 64 << 20  # of a row group, about
 
 
 @dataclass(frozen=True)
-class ParquetStage:
-    """The folder of a sink. ``step`` is the step that writes, ``run`` the generation of the run."""
+class ParquetStage(ColumnStage):
+    """Writes the rows of a task to a file in a hidden folder."""
 
-    folder: str
-    step: str
-    run: str
+    hidden: Path
 
-    @property
-    def _hidden(self) -> Path:
-        return Path(self.folder, f"_staged-{self.run}-{quote(self.step, safe='')}")
-
-    def stage(self, batches: Iterator[pa.RecordBatch], batch: int, task: int) -> StagedParquet | None:
-        """In a task: write a file; None: there are no rows."""
-        path = self._hidden / f"{batch:010}-{task:05}-{uuid.uuid4().hex}.parquet"
-        rows = 0
+    def stage(self, rows: Iterator[pa.RecordBatch], batch: int, task: int) -> StagedPart | None:
+        path = self.hidden / f"{batch:010}-{task:05}-{uuid.uuid4().hex}.parquet"
+        written = 0
         writer: pq.ParquetWriter | None = None
         with contextlib.ExitStack() as failed:
             failed.callback(path.unlink, missing_ok=True)
-            for each in _together(batches):
+            for each in _together(rows):
                 if writer is None:
                     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                     writer = failed.enter_context(pq.ParquetWriter(path, each.schema))
                 writer.write_table(each)
-                rows += each.num_rows
+                written += each.num_rows
             if writer is None:
                 return None
             writer.close()
             _sync(path)
             failed.pop_all()
-        return StagedParquet(task, path.name, rows)
+        return StagedPart(task, path.name, written, path.stat().st_size)
 
-    def commit(self, staged: Sequence[StagedParquet], epoch: str) -> int:
-        """On the driver: move the files of a batch to their places; how many rows they have."""
-        for each in staged:
-            name = f"part-{epoch}-task-{each.task:05}-{quote(self.step, safe='')}.parquet"
-            final = Path(self.folder, name)
+
+class ParquetFolder(TwoPhaseSink):
+    """The folder of a sink. ``step`` is the step that writes, ``run`` the generation of the run."""
+
+    def __init__(self, sink: Files, step: str, run: str) -> None:
+        self._sink = sink
+        self._step = step
+        self._run = run
+        self._folder = Path(sink.path).absolute()
+        self._hidden = self._folder / f"_staged-{run}-{quote(step, safe='')}"
+
+    def column_stage(self, schema: Schema, columns: Callable[[], StructType]) -> ColumnStage | None:  # noqa: ARG002
+        plain = bool(schema.fields) and all(_is_plain(each.type) for each in schema.fields)
+        if self._sink.format != "parquet" or self._sink.schema is not None or not plain:
+            return None
+        return ParquetStage(self._hidden)
+
+    def commit(self, parts: Sequence[StagedPart], batch: int) -> int:
+        """Move the files of a batch to their places."""
+        for each in parts:
+            name = f"part-{self._run}-{batch:010}-task-{each.task:05}-{quote(self._step, safe='')}.parquet"
+            final = self._folder / name
             if not final.exists():
                 (self._hidden / each.name).rename(final)
-        _sync(Path(self.folder))
+        _sync(self._folder)
         with contextlib.suppress(OSError):
             self._hidden.rmdir()
-        return sum(each.rows for each in staged)
+        return sum(each.rows for each in parts)
 
-    def clean(self) -> None:
-        """On the driver: delete what tasks have left that is in no batch."""
+    def clean(self, batch: int) -> None:  # noqa: ARG002
         for left in self._hidden.glob("*.parquet"):
             left.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._hidden.rmdir()
-
-
-def parquet_stage(sink: Files, step: str, run: str, schema: Schema) -> ParquetStage | None:
-    """How tasks write rows of these fields as columns; None: they are written record by record."""
-    local = "://" not in str(sink.path)
-    plain = bool(schema.fields) and all(_is_plain(each.type) for each in schema.fields)
-    if sink.format != "parquet" or sink.schema is not None or not plain or not local:
-        return None
-    return ParquetStage(str(Path(sink.path).absolute()), step, run)
 
 
 def _is_plain(kind: Type) -> bool:

@@ -1,4 +1,4 @@
-"""Queues that tasks write straight into their database: staged by COPY, stored by one transaction."""
+"""Queues whose messages tasks stage in the queue's database: staged by COPY, stored by one transaction."""
 
 from __future__ import annotations
 
@@ -18,12 +18,20 @@ from queenstream.connectors.queues import message_maker
 from queenstream.errors import ConfigError, DatabaseUnusable, PayloadInvalid, QueenstreamError, QueueFull
 from queenstream.pipeline.endpoints import Queue
 from queenstream.pipeline.running import RunOptions
+from queenstream.schemas import Schema
 from queenstream.spark.datasource.database import AGAIN, database_url
 from queenstream.spark.datasource.options import DEFAULT_URL, Place, SinkOptions
 from queenstream.spark.datasource.writers import Staged, Stager, Writing, store
-from queenstream.spark.sinks.stage import StagedMessages
+from queenstream.spark.sinks.two_phase import (
+    ColumnStage,
+    OpenRecordStage,
+    RecordStage,
+    StagedPart,
+    StagingLost,
+    TwoPhaseSink,
+)
 
-PAYLOADS = StructType(
+_PAYLOADS = StructType(
     [
         StructField("data", BinaryType()),
         StructField("partition", StringType()),
@@ -38,96 +46,136 @@ _LONGEST_WAIT_SECONDS = 5.0  # between two looks at a queue that is full
 _ROWS, _BYTES = 5_000, 4 << 20  # that a task sends at once
 _NAME_BYTES = 255
 _MOST_MESSAGE_BYTES = 8 << 20  # the broker decides about larger ones
+_OWN_COLUMNS = {"data", "partition", "transaction_id", "trace_id"}
 
 
-class StagingLost(DatabaseUnusable):
-    """What tasks had staged is gone, and nothing of it was stored: the batch must be staged again."""
+class QueueTable(TwoPhaseSink):
+    """A queue whose database is known. ``sink``: the name that notes its batches."""
 
+    def __init__(self, url: str, queue: Queue, sink: str, stopping: Callable[[], bool]) -> None:
+        self._url = url
+        self._queue = queue
+        self._sink = sink
+        self._stopping = stopping
+        self._writings: dict[bool, Writing | None] = {}
 
-@dataclass(frozen=True)
-class QueueDatabase:
-    """A queue that tasks may write straight into its database. ``sink``: the name that notes its batches."""
-
-    url: str
-    queue: Queue
-    sink: str
-
-    def stage(self, rows: StructType) -> QueueStage | None:
-        """How tasks stage rows of these columns; None: they cannot, only the broker can."""
-        options = SinkOptions(
-            place=Place(self.url, DEFAULT_URL, None),
-            queue=self.queue.name,
-            partition=None if rows is PAYLOADS else self.queue.partition,
-            partition_by=None if rows is PAYLOADS else self.queue.partition_by,
-            sink=self.sink,
-            batch_id=None,
-        )
-        try:
-            return QueueStage(self.sink, Writing(options, rows, overwrite=False))
-        except ConfigError:  # messages that only the broker can encrypt
+    def column_stage(self, schema: Schema, columns: Callable[[], StructType]) -> ColumnStage | None:
+        if not self._is_plain(schema):
             return None
+        writing = self._writing(columns)
+        return None if writing is None else QueueColumns(self._sink, writing, self._queue.partition_by)
 
-    def commit(self, messages: Sequence[StagedMessages], batch: int, stopping: Callable[[], bool]) -> int:
-        """On the driver: store what the tasks have staged, in their order; how many messages that are.
+    def record_stage(self, batch: int) -> RecordStage | None:
+        writing = self._writing(None)
+        return None if writing is None else QueueRecords(self._sink, writing, self._queue, batch)
+
+    def _is_plain(self, schema: Schema) -> bool:
+        """Whether rows of these fields are payloads of the queue as they are."""
+        queue = self._queue
+        if queue.schema is not None or queue.envelope:
+            return False
+        if queue.partition_by is not None and queue.partition_by not in schema.names:
+            return False
+        return not _OWN_COLUMNS & set(schema.names)
+
+    def _writing(self, columns: Callable[[], StructType] | None) -> Writing | None:
+        """What writes rows of these columns, or payloads; None: only the broker can encrypt them."""
+        payloads = columns is None
+        if payloads not in self._writings:
+            options = SinkOptions(
+                place=Place(self._url, DEFAULT_URL, None),
+                queue=self._queue.name,
+                partition=None if payloads else self._queue.partition,
+                partition_by=None if payloads else self._queue.partition_by,
+                sink=self._sink,
+                batch_id=None,
+            )
+            rows = _PAYLOADS if columns is None else columns()
+            try:
+                self._writings[payloads] = Writing(options, rows, overwrite=False)
+            except ConfigError:
+                self._writings[payloads] = None
+        return self._writings[payloads]
+
+    def commit(self, parts: Sequence[StagedPart], batch: int) -> int:
+        """Store what the tasks have staged, in their order.
 
         A queue that is full is waited for, until the run is told to stop.
         """
-        staged = [Staged(self.sink, each.task, each.attempt, each.messages) for each in messages]
+        staged = [Staged(self._sink, each.task, each.name, each.rows) for each in parts]
         failures = 0
         while True:
             try:
-                store(self.url, self.queue.name, staged, batch, once=True)
+                store(self._url, self._queue.name, staged, batch, once=True)
             except QueueFull as error:
-                if stopping():
+                if self._stopping():
                     raise
                 failures += 1
-                log.warning("%s waits for room: %s", self.queue.title, error)
+                log.warning("%s waits for room: %s", self._queue.title, error)
                 time.sleep(min(backoff(failures), _LONGEST_WAIT_SECONDS))
             except DatabaseUnusable as error:
                 if AGAIN in str(error):
                     raise StagingLost(str(error)) from error
                 raise
             else:
-                return sum(each.messages for each in messages)
+                return sum(each.rows for each in parts)
 
 
 @dataclass(frozen=True)
-class QueueStage:
-    """Puts rows into the staging table of a queue's database. It travels to the tasks."""
+class QueueColumns(ColumnStage):
+    """Puts columns into the staging table of a queue's database."""
 
     sink: str
     writing: Writing
+    partition_by: str | None
 
-    def stage(self, rows: Iterator[pa.RecordBatch], batch: int) -> StagedMessages:
-        """In a task: stage its rows of a batch."""
-        staged = self.writing.stage(rows, self.sink, batch)
-        return StagedMessages(staged.task, staged.attempt, staged.messages)
+    @property
+    def order(self) -> tuple[str, ...]:
+        return () if self.partition_by is None else (self.partition_by,)
+
+    @property
+    def required(self) -> str | None:
+        return self.partition_by
+
+    def stage(self, rows: Iterator[pa.RecordBatch], batch: int, task: int) -> StagedPart | None:
+        size = 0
+
+        def measured() -> Iterator[pa.RecordBatch]:
+            nonlocal size
+            for each in rows:
+                size += each.nbytes
+                yield each
+
+        staged = self.writing.stage(measured(), self.sink, batch)
+        return StagedPart(task, staged.attempt, staged.messages, size) if staged.messages else None
 
 
-class QueueRows:
-    """Stages records in the queue's database, in a task."""
+@dataclass(frozen=True)
+class QueueRecords:
+    """Puts records into the staging table of a queue's database."""
 
-    def __init__(self, stage: QueueStage, sink: Queue, batch: int) -> None:
-        self._stage = stage
-        self._sink = sink
-        self._batch = batch
+    sink: str
+    writing: Writing
+    queue: Queue
+    batch: int
 
     @contextlib.contextmanager
-    def open(self) -> Iterator[OpenQueueRows]:
-        """For the rows of one task. The connection is made when the first of them comes."""
+    def open(self) -> Iterator[OpenRecordStage]:
+        """For the records of one task. The connection is made when the first of them comes."""
         with contextlib.ExitStack() as opened:
-            stager = self._stage.writing.stager(self._stage.sink, self._batch, encoded=True)
-            yield OpenQueueRows(self._sink, lambda: opened.enter_context(stager))
+            stager = self.writing.stager(self.sink, self.batch, encoded=True)
+            yield OpenQueueRecords(self.queue, lambda: opened.enter_context(stager))
 
 
-class OpenQueueRows:
-    """The rows of a task on their way into the staging table."""
+class OpenQueueRecords:
+    """The records of a task on their way into the staging table."""
 
     def __init__(self, sink: Queue, connect: Callable[[], Stager]) -> None:
         self._message_of = message_maker(sink)
         self._connect = connect
         self._stager: Stager | None = None
         self._waiting: list[tuple[bytes, str, str | None]] = []
+        self._waiting_bytes = 0
         self._bytes = 0
 
     def add(self, record: Any) -> bool:
@@ -139,8 +187,8 @@ class OpenQueueRows:
         if not 0 < len(partition.encode()) <= _NAME_BYTES or len(body) > _MOST_MESSAGE_BYTES:
             return False
         self._waiting.append((body, partition, id))
-        self._bytes += len(body)
-        if len(self._waiting) >= _ROWS or self._bytes >= _BYTES:
+        self._waiting_bytes += len(body)
+        if len(self._waiting) >= _ROWS or self._waiting_bytes >= _BYTES:
             self._send()
         return True
 
@@ -149,17 +197,18 @@ class OpenQueueRows:
             self._stager = self._connect()
         bodies, partitions, ids = zip(*self._waiting, strict=True)
         columns = [pa.array(bodies, pa.binary()), pa.array(partitions), pa.array(ids, pa.string())]
-        self._stager.add(pa.RecordBatch.from_arrays(columns, names=PAYLOADS.names))
-        self._waiting, self._bytes = [], 0
+        self._stager.add(pa.RecordBatch.from_arrays(columns, names=_PAYLOADS.names))
+        self._bytes += self._waiting_bytes
+        self._waiting, self._waiting_bytes = [], 0
 
-    def finish(self) -> StagedMessages:
-        """What the driver has to know of them."""
+    def finish(self) -> StagedPart | None:
+        """Send what is left."""
         if self._waiting:
             self._send()
         if self._stager is None:
-            return StagedMessages(0, "", 0)
+            return None
         staged = self._stager.finish()
-        return StagedMessages(staged.task, staged.attempt, staged.messages)
+        return StagedPart(staged.task, staged.attempt, staged.messages, self._bytes)
 
 
 def database_of(sink: Queue, told: RunOptions) -> str | None:

@@ -21,40 +21,25 @@ from queenstream.spark.failures import Troubles
 from queenstream.spark.records import packed_by_task, unpacked
 from queenstream.spark.sinks.staged import Place, StagedFile, StagedRowsWriter
 from queenstream.spark.sinks.storage import Folder
+from queenstream.spark.sinks.two_phase import StagedPart
 
 RECEIPT = "receipt BINARY"
 
 Counts = dict[str, dict[str, int]]
 
 
-class StagedMessages(msgspec.Struct, frozen=True):
-    """What a task has put into the staging table of a queue's database."""
-
-    task: int
-    attempt: str
-    messages: int
-
-
-class StagedParquet(msgspec.Struct, frozen=True):
-    """A Parquet file that a task has written for a sink."""
-
-    task: int
-    name: str
-    rows: int
-
-
 class Receipt(msgspec.Struct):
     """What a task tells the driver of its part of a batch.
 
-    ``examples``: of each step that failed on records, the first one and why; ``failures``: on how many, where
-    that is not among the counts. ``failed``: the message of the step that ended the pipeline. ``samples``:
-    some rows of each sink, as text, if somebody looks.
+    ``parts``: by sink, what was staged in its own storage. ``examples``: of each step that failed on records,
+    the first one and why; ``failures``: on how many, where that is not among the counts. ``failed``: the
+    message of the step that ended the pipeline. ``samples``: some rows of each sink, as text, if somebody
+    looks.
     """
 
     task: int = 0
     file: StagedFile | None = None
-    queues: dict[str, StagedMessages] = {}
-    parquet: dict[str, StagedParquet] = {}
+    parts: dict[str, StagedPart] = {}
     counts: Counts = {}
     examples: dict[str, str] = {}
     failures: dict[str, int] = {}
@@ -64,7 +49,7 @@ class Receipt(msgspec.Struct):
     @property
     def is_staged(self) -> bool:
         """Whether there is anything for a sink."""
-        return self.file is not None or bool(self.queues) or bool(self.parquet)
+        return self.file is not None or bool(self.parts)
 
 
 @dataclass(frozen=True)
@@ -148,7 +133,9 @@ class TaskOutput:
         if self._writer is not None:
             self._writer.finish()
             self._creating.__exit__(None, None, None)
-            self.receipt.file = StagedFile(self.receipt.task, self._path, self._writer.rows)
+            self.receipt.file = StagedFile(
+                self.receipt.task, self._path, self._writer.rows, self._writer.bytes
+            )
         self.receipt.samples = {
             sink: [as_text(unpacked(data)[0]) for data in kept] for sink, kept in self._samples.items()
         }

@@ -32,11 +32,12 @@ _TAIL_BYTES = 8  # how long the index is
 
 
 class StagedFile(msgspec.Struct, frozen=True):
-    """A file of staged rows: which task wrote it, and how many rows it has for each sink."""
+    """A file of staged rows: which task wrote it, and how many rows and bytes it has for each sink."""
 
     task: int
     path: str
     rows: dict[str, int]
+    bytes: dict[str, int] = {}
 
 
 class StagedRowsWriter:
@@ -46,17 +47,18 @@ class StagedRowsWriter:
         self._file = file
         self._at = 0
         self._waiting: dict[str, list[_Row]] = {}
-        self._bytes: dict[str, int] = {}
+        self._waiting_bytes: dict[str, int] = {}
         self._index: dict[str, list[_Run]] = {}
         self._last: dict[str, Place] = {}
         self.rows: dict[str, int] = {}
+        self.bytes: dict[str, int] = {}
 
     def add(self, sink: str, place: Place, data: bytes) -> None:
         """One more row for a sink."""
         waiting = self._waiting.setdefault(sink, [])
         waiting.append((place, data))
-        self._bytes[sink] = self._bytes.get(sink, 0) + len(data)
-        if len(waiting) >= SORTED_ROWS or self._bytes[sink] >= SORTED_BYTES:
+        size = self._waiting_bytes[sink] = self._waiting_bytes.get(sink, 0) + len(data)
+        if len(waiting) >= SORTED_ROWS or size >= SORTED_BYTES:
             self._write(sink)
 
     def _write(self, sink: str) -> None:
@@ -71,7 +73,7 @@ class StagedRowsWriter:
             runs[-1].append((self._at, len(data)))
             self._at += len(data)
         self._last[sink] = rows[-1][0]
-        self._bytes[sink] = 0
+        self.bytes[sink] = self.bytes.get(sink, 0) + self._waiting_bytes.pop(sink)
         self.rows[sink] = self.rows.get(sink, 0) + len(rows)
 
     def finish(self) -> None:

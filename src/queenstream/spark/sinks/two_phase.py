@@ -1,0 +1,93 @@
+"""Sinks in two phases: tasks stage rows in the sink's own storage, and the driver commits them.
+
+A ``TwoPhaseSink`` stays on the driver. It gives the tasks a ``ColumnStage`` for rows that are columns, or a
+``RecordStage`` for records. What a task has staged is a ``StagedPart`` of its receipt. Rows that a stage does
+not take go to a file of the checkpoint, and then to the sink by its writer.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from queenstream.errors import DatabaseUnusable
+from queenstream.schemas import Schema
+
+
+class StagedPart(msgspec.Struct, frozen=True):
+    """The rows that one task has staged in a sink's storage, under a name that only this attempt has."""
+
+    task: int
+    name: str
+    rows: int
+    bytes: int = 0
+
+
+class StagingLost(DatabaseUnusable):
+    """What tasks had staged is gone, and nothing of it was stored: the batch must be staged again."""
+
+
+class ColumnStage(ABC):
+    """Stages rows of a task whose columns are the fields of the records. It travels to the tasks."""
+
+    @property
+    def order(self) -> tuple[str, ...] | None:
+        """The fields by which rows must keep their order; empty: all rows must; None: no rows need to."""
+        return None
+
+    @property
+    def required(self) -> str | None:
+        """The field without which this stage does not take a row; None: it takes all."""
+        return None
+
+    @abstractmethod
+    def stage(self, rows: Iterator[pa.RecordBatch], batch: int, task: int) -> StagedPart | None:
+        """Stage the rows of a task; None: there were none."""
+
+
+class OpenRecordStage(Protocol):
+    """The records of a task on their way into a sink's storage."""
+
+    def add(self, record: Any) -> bool:
+        """Take a record; False: this stage does not take it."""
+        ...
+
+    def finish(self) -> StagedPart | None:
+        """Stage what is left; None: there were no records."""
+        ...
+
+
+class RecordStage(Protocol):
+    """Stages records of a task. It travels to the tasks."""
+
+    def open(self) -> AbstractContextManager[OpenRecordStage]:
+        """Begin with the records of one task."""
+        ...
+
+
+class TwoPhaseSink(ABC):
+    """The driver's side of a sink in whose own storage tasks stage rows."""
+
+    def column_stage(self, schema: Schema, columns: Callable[[], StructType]) -> ColumnStage | None:
+        """How tasks stage rows with these fields, which are these columns in Spark; None: they cannot."""
+        del schema, columns
+        return None
+
+    def record_stage(self, batch: int) -> RecordStage | None:
+        """How tasks stage records of a batch; None: they cannot."""
+        del batch
+        return None
+
+    def clean(self, batch: int) -> None:
+        """Delete what attempts to stage this batch or earlier ones have left."""
+        del batch
+
+    @abstractmethod
+    def commit(self, parts: Sequence[StagedPart], batch: int) -> int:
+        """Make what the tasks have staged visible, once; gives the number of rows."""
