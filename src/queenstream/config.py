@@ -396,7 +396,7 @@ class Settings:
     )  # fmt: skip
     sink_retention: float = _setting(
         365 * _DAY, _duration("1d", "3650d"),
-        "How long the stored batches of a Spark sink are known after the last one.",
+        "How long the stored batches of a Spark sink are known after the last one, which always is.",
     )  # fmt: skip
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 

@@ -5,6 +5,7 @@
     ├── BrokerUnreachable       no broker answered in time
     ├── BufferFull              a buffered push was refused or dropped: more is pending than allowed
     ├── CheckpointError         a checkpoint is damaged, unknown, in use, or of another plan
+    │   └── OwnershipLost       another run has taken over the checkpoint or one of its sinks
     ├── ClientClosed            the client is used after it was closed
     ├── ConfigError             a flag, variable, file or argument says something we cannot use
     │   ├── ExpressionError     a text is no expression (queenstream.pipeline.expressions)
@@ -66,6 +67,10 @@ class BufferFull(QueenstreamError):
 
 class CheckpointError(QueenstreamError):
     """A checkpoint cannot be used: damaged, unknown, of another plan, or in use by another run."""
+
+
+class OwnershipLost(CheckpointError):
+    """Another run has taken over the checkpoint of this run, or a sink; the message says which run."""
 
 
 class ClientClosed(QueenstreamError):

@@ -123,15 +123,22 @@ async def test_staged_rows_go_when_nothing_was_staged_for_their_sink_for_long(
     assert [row["attempt"] for row in left] == ["live1", "live5"]
 
 
-async def test_a_sink_is_remembered_whole_or_not_at_all(start_broker: StartBroker, db: Any) -> None:
-    """A query that comes back must find each batch that it may store again."""
+async def test_the_last_batch_of_a_sink_is_kept_unless_nothing_comes_back_to_it(
+    start_broker: StartBroker, db: Any
+) -> None:
+    """A query that comes back after years must find the batch that it may store again, and its number."""
     broker = await start_broker()
     # At once: the broker's own upkeep may run in between.
-    await db.executemany(
-        "insert into queen.sink_batches (sink, batch_id, committed_at) "
-        "values ($1, $2, now() - make_interval(days => $3))",
-        [("live", 1, 400), ("live", 2, 300), ("dead", 7, 500), ("dead", 8, 400)],
+    await db.execute(
+        "insert into queen.sinks (sink, last_batch, temporary, committed_at) values "
+        "('live', 2, false, now() - interval '300 days'), ('idle', 8, false, now() - interval '400 days'), "
+        "('gone', 5, true, now() - interval '400 days'); "
+        "insert into queen.sink_batches (sink, batch_id) values "
+        "('live', 1), ('live', 2), ('idle', 7), ('idle', 8), ('gone', 4), ('gone', 5)"
     )
-    await broker.background.forget()
-    left = await db.fetch("select sink, batch_id from queen.sink_batches order by 2")
-    assert [tuple(row) for row in left] == [("live", 1), ("live", 2)]
+    for _ in range(2):
+        await broker.background.forget()
+    left = await db.fetch("select sink, batch_id from queen.sink_batches order by 1, 2")
+    assert [tuple(row) for row in left] == [("idle", 8), ("live", 1), ("live", 2)]
+    sinks = await db.fetch("select sink, last_batch from queen.sinks order by 1")
+    assert [tuple(row) for row in sinks] == [("idle", 8), ("live", 2)]

@@ -18,9 +18,16 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from queenstream.broker.notices import CHANNEL, Notice
 from queenstream.broker.sql import bind
-from queenstream.errors import ConfigError, DatabaseUnusable, PayloadInvalid, QueueFull
+from queenstream.errors import (
+    CheckpointError,
+    ConfigError,
+    DatabaseUnusable,
+    OwnershipLost,
+    PayloadInvalid,
+    QueueFull,
+)
 from queenstream.spark.datasource.options import sink_options
-from queenstream.spark.datasource.writers import QueenStreamWriter, QueenWriter, Staged
+from queenstream.spark.datasource.writers import QueenStreamWriter, QueenWriter, Staged, claim, store
 from tests.integration.spark.conftest import Queen, Sql
 
 TEXTS = StructType([StructField("data", StringType()), StructField("partition", StringType())])
@@ -130,6 +137,42 @@ def test_a_batch_is_stored_once_however_often_it_runs(sql: Sql) -> None:
     other = writer(sql, sink="other", batchId="7")
     other.commit([other.write(rows(5))])
     assert sql.stored("out") == {"Default": [1, 2, 3, 4, 5]}
+
+
+def test_a_batch_older_than_what_is_stored_is_refused(sql: Sql) -> None:
+    """However long ago it was: a number that was used once is never taken for a new batch."""
+    for number in range(1, 106):
+        one = writer(sql, sink="job", batchId=str(number))
+        one.commit([one.write(rows(number))])
+    for number in (1, 3, 105):
+        again = writer(sql, sink="job", batchId=str(number))
+        staged_again = again.write(rows(f"{number} again"))
+        if number == 105:  # the last one is known, and changes nothing
+            again.commit([staged_again])
+        else:
+            with pytest.raises(CheckpointError, match=f"batch {number} of sink job comes after batch 105"):
+                again.commit([staged_again])
+    assert sql.stored("out") == {"Default": [*range(1, 106)]}
+
+
+def test_a_run_that_lost_its_sink_stores_nothing_more(sql: Sql) -> None:
+    def commit(batch: int, value: str, token: str) -> None:
+        one = writer(sql, sink="job", batchId=str(batch))
+        store(sql.url, "out", [one.write(rows(value))], batch, once=True, token=token)
+
+    claim(sql.url, "job", 1, "first", "process 1 on host-a", temporary=False)
+    commit(1, "of the first run", "first")
+    claim(sql.url, "job", 2, "second", "process 2 on host-b", temporary=False)
+    with pytest.raises(OwnershipLost, match="process 2 on host-b has taken over the sink"):
+        commit(2, "of the first run, which was paused", "first")
+    with pytest.raises(OwnershipLost, match="process 2 on host-b"):
+        commit(2, "of a program that has claimed nothing", "")
+    commit(2, "of the second run", "second")
+    for epoch, token in ((1, "first"), (2, "of a copy of the folder")):
+        with pytest.raises(OwnershipLost, match="process 2 on host-b"):
+            claim(sql.url, "job", epoch, token, "process 3 on host-c", temporary=False)
+    claim(sql.url, "job", 2, "second", "process 2 on host-b", temporary=False)  # again: it is its own
+    assert sql.stored("out") == {"Default": ["of the first run", "of the second run"]}
 
 
 def test_only_the_winning_attempts_count_and_the_others_are_cleaned_up(sql: Sql) -> None:

@@ -20,12 +20,20 @@ import numpy as np
 import pyarrow as pa
 from adbc_driver_postgresql import StatementOptions
 
-from queenstream.errors import ConfigError, DatabaseUnusable, NotFound, QueueFull, Unavailable
+from queenstream.errors import (
+    CheckpointError,
+    ConfigError,
+    DatabaseUnusable,
+    NotFound,
+    OwnershipLost,
+    QueueFull,
+    Unavailable,
+)
 from queenstream.postgres import place_of
 from queenstream.spark.datasource import arrays
 from queenstream.spark.datasource.options import Place
 
-SCHEMA = 4  # the migration that Spark needs
+SCHEMA = 10  # the migration that Spark needs
 PATIENCE_SECONDS = 30.0  # with a server that is away
 BATCH_BYTES = 4 << 20  # an Arrow batch, about: large enough to be cheap, small enough to be on its way soon
 
@@ -234,6 +242,16 @@ def _explained(text: str, state: str | None, *, away: bool) -> Exception:
             )
         case "QS012":
             return QueueFull(f"{reason}; nothing was stored. Consume, or raise maxSize.")
+        case "QS013":
+            return OwnershipLost(
+                f"{reason or 'another run'} has taken over the sink, so this run ends without writing more; "
+                "keep one of the two runs, and give the other a checkpoint folder or sink name of its own"
+            )
+        case "QS014":
+            return CheckpointError(
+                f"{reason}: the checkpoint is older than the sink. Continue from the newest checkpoint, or "
+                "start over under another sink name; then the sink takes all batches as new"
+            )
     if away or (state is not None and state.startswith(_LOST)):
         return Unavailable(f"the connection to PostgreSQL broke: {reason}; {AGAIN} when it is back")
     return DatabaseUnusable(f"PostgreSQL refused: {reason} ({state}); see its log")

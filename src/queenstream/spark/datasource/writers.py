@@ -1,7 +1,7 @@
 """Writing into queues, exactly once.
 
 Tasks stage their rows in ``queen.staged``. When all are done, the driver stores what the winning attempts
-staged, in one transaction with the number of the batch (``queen.commit_staged``). A batch that Spark runs
+staged, in one transaction with the number of the batch (``queen.commit_batch``). A batch that Spark runs
 again, because it does not know that it was stored, changes nothing.
 """
 
@@ -152,10 +152,22 @@ class QueenStreamWriter(Writing, DataSourceStreamArrowWriter):
         self._abort({each.sink for each in messages if isinstance(each, Staged)}, batchId)
 
 
-def store(url: str, queue: str, staged: Sequence[Staged], batch_id: int, *, once: bool) -> None:
+def claim(url: str, sink: str, epoch: int, token: str, name: str, *, temporary: bool) -> None:
+    """Take a sink over from the runs before; ``OwnershipLost`` if a newer run has it.
+
+    ``token`` is what commits show, ``name`` says who it is. ``temporary``: nothing comes back to the sink.
+    """
+    statement = "select queen.claim_sink($1, $2, $3, $4, $5 = 1)"
+    asked(url, lambda database: database.rows(statement, sink, epoch, token, name, int(temporary)))
+
+
+def store(
+    url: str, queue: str, staged: Sequence[Staged], batch_id: int, *, once: bool, token: str = ""
+) -> None:
     """Store what the tasks of a batch have staged for a queue, in their order; then say so to the brokers.
 
-    ``once``: the batch is noted, and if it was noted before, nothing is stored.
+    ``once``: the batch is noted, and if it was noted before, nothing is stored. ``token``: of the run that
+    has claimed the sink; empty if none has.
     """
     staged = sorted((each for each in staged if each.messages), key=lambda each: each.task)
     if not staged:
@@ -166,8 +178,8 @@ def store(url: str, queue: str, staged: Sequence[Staged], batch_id: int, *, once
     def work(database: Database) -> None:
         database.rows("select queen.prepare_staged($1, $2::text[])", queue, attempts)
         database.rows(
-            "select stored from queen.commit_staged($1, $2, $3, $4::text[], $5::bigint[], $6 = 1)",
-            staged[0].sink, batch_id, queue, attempts, counts, int(once),
+            "select stored from queen.commit_batch($1, $2, $3, $4, $5::text[], $6::bigint[], $7 = 1)",
+            staged[0].sink, token, batch_id, queue, attempts, counts, int(once),
         )  # fmt: skip
         # As one broker tells the others (broker/notices.py): who sends, and which queues have news.
         database.rows("select pg_notify('queenstream', $1)", json.dumps(["spark", [queue]]))

@@ -133,17 +133,37 @@ begin
     perform queen.ensure_partitions(p_queue, v_names);
 end $$;
 
+-- A run takes a sink over: from then on the batches of runs before it are refused. p_token tells this run from others with
+-- the same epoch, which there are when a checkpoint was copied.
+-- Failures: QS013 another run owns the sink.
+create or replace function queen.claim_sink(
+    p_sink text, p_epoch bigint, p_token text, p_name text, p_temporary boolean
+) returns void language plpgsql set search_path = pg_catalog as $$
+declare
+    s queen.sinks;
+begin
+    insert into queen.sinks (sink, temporary) values (p_sink, p_temporary) on conflict do nothing;
+    select * into s from queen.sinks x where x.sink = p_sink for update;
+    if s.owner_epoch > p_epoch or (s.owner_epoch = p_epoch and s.owner_token <> p_token) then
+        raise exception '%', s.owner_name using errcode = 'QS013';
+    end if;
+    update queen.sinks x set owner_epoch = p_epoch, owner_token = p_token, owner_name = p_name where x.sink = p_sink;
+end $$;
+
 -- Store what the winning attempts of a batch have staged, in the order of the attempts, by the broker's own push. p_once:
--- the batch is noted under its sink, in the same transaction; if it was noted before, nothing is stored.
--- Failures: QS010 what was staged is not there any more, QS011 the queue cannot be written to, QS012 it is full.
-create or replace function queen.commit_staged(
-    p_sink text, p_batch bigint, p_queue text, p_attempts text[], p_messages bigint[], p_once boolean,
+-- the batch is noted under its sink, in the same transaction; if it was noted before, nothing is stored. p_token: of the
+-- run that claimed the sink; empty for a sink that nobody claims.
+-- Failures: QS010 what was staged is not there any more, QS011 the queue cannot be written to, QS012 it is full, QS013
+-- another run owns the sink, QS014 the batch is older than what is stored.
+create or replace function queen.commit_batch(
+    p_sink text, p_token text, p_batch bigint, p_queue text, p_attempts text[], p_messages bigint[], p_once boolean,
     out stored bigint, out duplicates bigint, out repeated boolean
 ) language plpgsql
 set search_path = pg_catalog set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan as $$
 declare
     v_kept constant integer := 100;     -- batches that Spark itself keeps
+    v_sink queen.sinks;
     v_missing text;
     v_partitions bigint[];
     v_lock integer;
@@ -156,9 +176,21 @@ begin
     duplicates := 0;
     repeated := false;
     if p_once then
+        insert into queen.sinks (sink) values (p_sink) on conflict do nothing;
+        select * into v_sink from queen.sinks x where x.sink = p_sink for update;
+        if v_sink.owner_token <> p_token then
+            raise exception '%', v_sink.owner_name using errcode = 'QS013';
+        end if;
+        repeated := exists (select from queen.sink_batches x where x.sink = p_sink and x.batch_id = p_batch);
+        if not repeated and p_batch <= v_sink.last_batch then
+            raise exception 'batch % of sink % comes after batch %, which is stored', p_batch, p_sink, v_sink.last_batch
+                using errcode = 'QS014';
+        end if;
+    end if;
+    if p_once and not repeated then
         insert into queen.sink_batches (sink, batch_id, messages)
-        values (p_sink, p_batch, (select sum(x) from unnest(p_messages) x)) on conflict do nothing;
-        repeated := not found;
+        values (p_sink, p_batch, (select sum(x) from unnest(p_messages) x));
+        update queen.sinks x set last_batch = p_batch, committed_at = clock_timestamp() where x.sink = p_sink;
     end if;
     if not repeated then
         select t.attempt into v_missing from unnest(p_attempts, p_messages) as t (attempt, messages)
@@ -217,8 +249,16 @@ begin
     delete from queen.sink_batches x where x.sink = p_sink and x.batch_id <= p_batch - v_kept;
     if stored + duplicates > 0 then
         insert into queen.queue_stats as x (queue_id, minute, pushed, duplicates)
-        values (q.id, date_trunc('minute', clock_timestamp()), commit_staged.stored, commit_staged.duplicates)
+        values (q.id, date_trunc('minute', clock_timestamp()), commit_batch.stored, commit_batch.duplicates)
         on conflict on constraint queue_stats_pkey do update
         set pushed = x.pushed + excluded.pushed, duplicates = x.duplicates + excluded.duplicates;
     end if;
 end $$;
+
+-- What programs of the release before call: a sink without an owner.
+create or replace function queen.commit_staged(
+    p_sink text, p_batch bigint, p_queue text, p_attempts text[], p_messages bigint[], p_once boolean,
+    out stored bigint, out duplicates bigint, out repeated boolean
+) language sql set search_path = pg_catalog as $$
+    select * from queen.commit_batch(p_sink, '', p_batch, p_queue, p_attempts, p_messages, p_once)
+$$;

@@ -88,18 +88,26 @@ with gone as (
 select count(*)::integer as done from gone;
 
 -- name: forget_sinks
--- The memory of which batches are stored, of sinks that have stored none for long.
-with gone as (
+-- The stored batches of sinks that have stored none for long. The last one stays: a query may come back to it. Nothing
+-- comes back to a sink of a run without a checkpoint, which is forgotten whole.
+with idle as (
+    select s.sink, case when s.temporary then null else s.last_batch end as stays
+    from queen.sinks s
+    where s.committed_at < coalesce($2::timestamptz, clock_timestamp()) - make_interval(secs => $3::float8)
+), gone as (
     delete from queen.sink_batches b
     where b.ctid = any (array(
-        select x.ctid from queen.sink_batches x
-        where x.sink in (
-            select y.sink from queen.sink_batches y group by y.sink
-            having max(y.committed_at)
-                < coalesce($2::timestamptz, clock_timestamp()) - make_interval(secs => $3::float8))
-        limit $1))
-    returning 1)
-select count(*)::integer as done from gone;
+        select x.ctid from queen.sink_batches x join idle i on i.sink = x.sink
+        where x.batch_id is distinct from i.stays limit $1))
+    returning 1
+), forgotten as (
+    delete from queen.sinks s
+    where s.ctid = any (array(
+        select x.ctid from queen.sinks x join idle i on i.sink = x.sink
+        where x.temporary and not exists (select from queen.sink_batches b where b.sink = x.sink) limit $1))
+    returning 1
+)
+select ((select count(*) from gone) + (select count(*) from forgotten))::integer as done;
 
 -- name: heartbeat
 -- Whether the functions of this broker are there, in $7: nobody deletes them while they are used.
