@@ -106,7 +106,7 @@ class LateRecords:
         """The letters that came back in a batch."""
         start, end = (parse_offset(source[name]) for name in ("startOffset", "endOffset"))
         assert isinstance(replay.source, Queue), "no others come back without Python"
-        return batch_of_broker(self._spark, replay.source, self._told, start["id"], end["id"], None)
+        return batch_of_broker(self._spark, replay.source, self._told, start, end, None)
 
     def _again(self, source: Any, reading: nodes.Read, schema: Schema) -> DataFrame:
         """The rows of a batch, from where the query had them."""
@@ -123,8 +123,7 @@ class LateRecords:
             return typed_rows(rows, reading.source, schema, source_columns(reading, schema))
         if into is None:
             assert isinstance(reading.source, Queue), "streams are read in Python"
-            where = (start["id"], end["id"])
-            return batch_of_broker(self._spark, reading.source, self._told, *where, schema)
+            return batch_of_broker(self._spark, reading.source, self._told, start, end, schema)
         first = -1 if start is None else start["logOffset"]
         fed = [str(into.file(number)) for number in range(first + 1, end["logOffset"] + 1)]
         return self._spark.read.schema(source_columns(reading, schema)).parquet(*fed)

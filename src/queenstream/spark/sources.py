@@ -112,11 +112,20 @@ def read_broker(
 
 
 def batch_of_broker(
-    spark: SparkSession, source: Queue, told: RunOptions, after: int, upto: int, schema: Schema | None
+    spark: SparkSession,
+    source: Queue,
+    told: RunOptions,
+    start: dict[str, int],
+    end: dict[str, int],
+    schema: Schema | None,
 ) -> DataFrame:
-    """The messages of a queue after one id, up to another: a batch that was read before."""
+    """The messages of a queue between two offsets of a query: a batch that was read before."""
     reader = spark.read.format("queen").options(**_place(source, told), **_columns(source, schema))
-    return _only_partition(source, reader).where((f.col("id") > after) & (f.col("id") <= upto))
+    reader = reader.option("expiredUntil", str(end.get("expired_us", 1)))
+    rows = _only_partition(source, reader).where((f.col("id") > start["id"]) & (f.col("id") <= end["id"]))
+    if "from_us" in start:
+        rows = rows.where(f.unix_micros("created_at") >= start["from_us"])
+    return rows
 
 
 def _place(source: Queue | Stream, told: RunOptions) -> dict[str, str]:

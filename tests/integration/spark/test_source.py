@@ -452,6 +452,20 @@ def test_what_has_expired_is_not_given(sql: Sql) -> None:
     assert between(one, {"id": 0}, one.ahead({"id": 0})) == ["new"]
 
 
+def test_a_batch_that_is_read_again_has_the_messages_that_have_expired_since(
+    sql: Sql, kind: stream_readers.Kind
+) -> None:
+    sql.push("q", ["old"], now=datetime.now(UTC) - timedelta(hours=2))
+    sql.push("q", ["new"], now=datetime.now(UTC) - timedelta(minutes=30))
+    sql.queue("q", ttl_seconds=3600)
+    one = reader(sql, kind=kind)
+    end = one.ahead({"id": 0})
+    sql.queue("q", ttl_seconds=60)  # as if the query had been down for long
+    again = reader(sql, kind=kind)
+    assert between(again, {"id": 0}, end) == ["new"]
+    assert between(again, {"id": 0}, again.ahead({"id": 0})) == []
+
+
 # Tasks
 
 

@@ -24,7 +24,7 @@ DEFAULT_URL = "http://127.0.0.1:6632"
 _PLACE = ("url", "pg", "token")
 _READING = (
     "queue", "stream", "group", "startingOffsets", "endingOffsets", "maxRowsPerBatch", "maxBytesPerBatch",
-    "adaptiveBatches", "numPartitions", "schema", "columns", "coerce", *_PLACE,
+    "adaptiveBatches", "numPartitions", "schema", "columns", "coerce", "expiredUntil", *_PLACE,
 )  # fmt: skip
 _WRITING = ("queue", "partition", "partitionBy", "sink", "batchId", *_PLACE)
 # Spark's own, which it hands over with ours.
@@ -62,6 +62,7 @@ class SourceOptions:
     payload: str  # the SQL type of ``data``
     columns: tuple[str, ...] | None
     coerce: str | None  # a schema of ours, as DDL, that payloads are made to fit
+    expired_us: int | None  # a batch leaves out what was created until then, whatever ttl and retention say
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         payload=payload_type(given.get("schema", "VARIANT")),
         columns=tuple(name.strip() for name in columns.split(",")) if columns else None,
         coerce=given.get("coerce"),
+        expired_us=_count(given, "expiredUntil"),
     )
 
 

@@ -38,12 +38,20 @@ class Reading:
             check_schema(database)
             self._lane = planning.find(database, options)
 
-    def _parts(self, database: Database, found: Sequence[Span], where: Where, *, ordered: bool) -> list[Part]:
+    def _parts(
+        self,
+        database: Database,
+        found: Sequence[Span],
+        where: Where,
+        expired_us: int | None,
+        *,
+        ordered: bool,
+    ) -> list[Part]:
+        """The tasks of a read. What was created at ``expired_us`` or before is left out."""
         if not found:
             return []
-        horizon = planning.horizon_us(database, self._lane)
-        if horizon is not None:
-            where = replace(where, first_us=max(horizon + 1, where.first_us or 0))
+        if expired_us is not None:
+            where = replace(where, first_us=max(expired_us + 1, where.first_us or 0))
         wanted = planning.tasks_for(found, self._options.num_partitions, self._cores)
         return planning.parts(database, found, where, wanted, ordered=ordered)
 
@@ -89,14 +97,19 @@ class QueenReader(Reading, DataSourceReader):
             # whole table: for much of it, a few times as fast as by the index, and in no order.
             found = [replace(span, upto=upto) for span in found]
             ordered = self._options.stream is not None
-            return [*self._parts(database, found, where, ordered=ordered)]
+            expired_us = self._options.expired_us
+            if expired_us is None:
+                expired_us = planning.horizon_us(database, self._lane)
+            return [*self._parts(database, found, where, expired_us, ordered=ordered)]
 
 
 class StreamReading(Reading):
     """What the readers of micro-batches have in common, each partition in its order.
 
-    An offset is ``{"id": n}``, with ``"from_us"`` if the query began at a time. On Spark 4.1, which does not
-    ask how far a source could read, it has ``"behind"``, too: how many messages were left after the batch.
+    An offset is ``{"id": n}``, with ``"from_us"`` if the query began at a time. If the queue has a ttl or a
+    retention, the end of a batch has ``"expired_us"``: what was created until then is left out. So a batch
+    that is read again has the same messages, as long as they are stored. On Spark 4.1, which does not ask how
+    far a source could read, an offset has ``"behind"``, too: how many messages were left after the batch.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType, cores: int) -> None:
@@ -124,7 +137,8 @@ class StreamReading(Reading):
                 found = self._planned[2]
             else:
                 found = planning.spans(database, self._lane, after, upto)
-            return [*self._parts(database, found, Where(start.get("from_us")), ordered=True)]
+            where, expired_us = Where(start.get("from_us")), end.get("expired_us")
+            return [*self._parts(database, found, where, expired_us, ordered=True)]
 
         return asked(self._url, plan)
 
@@ -165,11 +179,12 @@ class StreamReading(Reading):
             behind = max(0, sum(span.messages for span in found) - most)
         if self._size is not None:
             self._size.planned(full=end != last)
-        place = {name: value for name, value in start.items() if name != "behind"}
+        place = {name: value for name, value in start.items() if name == "from_us"}
         self._latest = {**place, "id": last, "behind": behind}
         if end == last:
             self._planned = (after, end, found)
-        return {**place, "id": end}
+        expired_us = planning.horizon_us(database, self._lane)
+        return {**place, "id": end, **({} if expired_us is None else {"expired_us": expired_us})}
 
     def _most_rows(
         self, database: Database, found: Sequence[Span], rows: int | None, times: int
