@@ -31,6 +31,7 @@ _PASSING = (
     "java.io.EOFException",  # the end of the process that Spark asks about a source
     "Connection reset",
     "Broken pipe",
+    "CONCURRENT_STREAM_LOG_UPDATE",  # by the run before this one, whose checkpoint this one has taken over
 )
 
 

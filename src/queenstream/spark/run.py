@@ -24,7 +24,7 @@ from queenstream.connectors import Context, Reader, reader_for, writer_for
 from queenstream.connectors.events import Events
 from queenstream.connectors.reporting import reporter_for, without_secrets
 from queenstream.connectors.rules import with_rules
-from queenstream.errors import CheckpointError, ConfigError, QueenstreamError, RunFailed
+from queenstream.errors import CheckpointError, ConfigError, OwnershipLost, QueenstreamError, RunFailed
 from queenstream.pipeline.fields import MissingFields
 from queenstream.pipeline.metrics import prometheus_text, serve_prometheus
 from queenstream.pipeline.nodes import Read
@@ -51,6 +51,7 @@ from queenstream.spark.restarts import Restarts
 from queenstream.spark.session import query_session
 from queenstream.spark.sinks.delivery import Delivery, Query
 from queenstream.spark.sinks.names import sinks_of
+from queenstream.spark.sinks.owner import check_ownership, take_ownership
 from queenstream.spark.sinks.storage import folder_at
 from queenstream.spark.sources import BATCH_RECORDS, Feed, feed, is_fed, marks_end
 from queenstream.spark.supervisor import Supervisor
@@ -162,12 +163,19 @@ class SparkRun(Summarized):
         except BaseException:
             self._events.close()
             raise
-        storage = folder_at(spark, self._home.root)
+        self._storage = folder_at(spark, self._home.root)
+        try:
+            self._owner = take_ownership(self._storage)
+        except BaseException:
+            self._events.close()
+            self._home.leave()
+            raise
         self._deliverer = Delivery(
             self.plan,
             self._options,
-            self._home.generation,
-            storage,
+            self._home,
+            self._owner,
+            self._storage,
             self._events,
             self._meter.work,
             lambda: self._supervisor.stopping,
@@ -177,7 +185,7 @@ class SparkRun(Summarized):
             self._open_feeds()
             self._rows = self._compiled(spark)
             if self._options.partitions is not None and self._query.has_state:
-                check_partitions(storage, self._options.partitions)
+                check_partitions(self._storage, self._options.partitions)
             for name, value in self._wanted().items():
                 spark.conf.set(name, value)
             self._enter("first batch")
@@ -462,8 +470,9 @@ class SparkRun(Summarized):
     def _after_failure(self, failure: Exception) -> float:
         """How long to wait before the query goes on; raises what ends the run."""
         batch = self._failed_batch
-        if isinstance(batch, RunFailed):
+        if isinstance(batch, RunFailed | OwnershipLost):
             raise batch
+        check_ownership(self._storage, self._owner)  # else what failed may be the new owner's work
         if self._native is not None:
             ended = self._native.failure([*messages_of(batch), *messages_of(failure)])
             if ended is not None:

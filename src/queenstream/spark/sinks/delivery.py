@@ -27,6 +27,7 @@ from queenstream.pipeline.samples import Samples
 from queenstream.pipeline.work import Work
 from queenstream.schemas import Schema
 from queenstream.spark.graph import stripped
+from queenstream.spark.homes import Home
 from queenstream.spark.metrics import STEPS
 from queenstream.spark.sinks.commit import (
     CommitPart,
@@ -41,6 +42,7 @@ from queenstream.spark.sinks.commit import (
 from queenstream.spark.sinks.descriptions import batch_job, described
 from queenstream.spark.sinks.files import ParquetFolder
 from queenstream.spark.sinks.names import letters_name, letters_of, sinks_of
+from queenstream.spark.sinks.owner import Owner, check_ownership
 from queenstream.spark.sinks.pieces import commit_pieces, read_pieces, with_files, write_pieces
 from queenstream.spark.sinks.prepared import PreparedBatches
 from queenstream.spark.sinks.queues import QueueTable, database_of
@@ -113,13 +115,14 @@ class Delivered:
 
 
 class Delivery:
-    """Delivers the batches of a run. ``generation`` tells them from those of other runs."""
+    """Delivers the batches of a run. ``owner`` is the run, which may lose the checkpoint to another one."""
 
     def __init__(
         self,
         plan: Plan,
         told: RunOptions,
-        generation: str,
+        home: Home,
+        owner: Owner,
         storage: Folder | HadoopFolder,
         events: Events,
         work: Work,
@@ -127,7 +130,9 @@ class Delivery:
     ) -> None:
         self._plan = plan
         self._told = told
-        self._generation = generation
+        self._generation = home.generation
+        self._owner = owner
+        self._temporary = home.temporary
         self._storage = storage
         self._events = events
         self._work = work
@@ -142,7 +147,7 @@ class Delivery:
         self.written = dict.fromkeys(self._targets, 0)
 
     def open(self) -> None:
-        """Connect to all sinks once: what is wrong with one is told before the first row is made."""
+        """Connect to all sinks once, and take over those that earlier runs of the checkpoint have written."""
         self._events.run(make_queues(self._plan, self._context("dead letters")))
         for target in self._targets.values():
             self._events.run(self._try(target))
@@ -150,9 +155,12 @@ class Delivery:
             found = self._two_phase_sink(write.name, write.sink)
             if found is not None:
                 self._two_phase[write.name] = found
+        for sink in self._two_phase.values():
+            sink.claim(self._owner, temporary=self._temporary)
 
     def deliver(self, query: Query, rows: DataFrame, batch: int) -> Delivered:
         """Deliver a batch: when it returns, its rows are in the sinks, or their steps' policies have them."""
+        check_ownership(self._storage, self._owner)
         receipts = self._prepared.find(batch)
         if receipts is not None and query.has_state:  # what it remembers is to move on, too
             with self._described(rows, batch, "update the state"):
@@ -203,6 +211,7 @@ class Delivery:
                 self.samples.keep(name, shown)
         if any(receipt.is_staged for receipt in receipts):
             # Else nothing will be in a sink that could differ the next time.
+            check_ownership(self._storage, self._owner)
             self._prepared.write(batch, receipts)
         return receipts
 
@@ -236,6 +245,7 @@ class Delivery:
             parts = list(parts_of(files, name, epoch, in_order=is_ordered(target.sink)))
             if not parts and not staged:
                 continue
+            check_ownership(self._storage, self._owner)
             with self._work.at(name), self._described(rows, batch, f"write {name}"):
                 if parts:
                     # A sink commits a batch once: rows beside those in its own storage go by the writer.

@@ -21,7 +21,8 @@ from queenstream.pipeline.running import RunOptions
 from queenstream.schemas import Schema
 from queenstream.spark.datasource.database import AGAIN, database_url
 from queenstream.spark.datasource.options import DEFAULT_URL, Place, SinkOptions
-from queenstream.spark.datasource.writers import Staged, Stager, Writing, store
+from queenstream.spark.datasource.writers import Staged, Stager, Writing, claim, store
+from queenstream.spark.sinks.owner import Owner
 from queenstream.spark.sinks.two_phase import (
     ColumnStage,
     OpenRecordStage,
@@ -58,6 +59,11 @@ class QueueTable(TwoPhaseSink):
         self._sink = sink
         self._stopping = stopping
         self._writings: dict[bool, Writing | None] = {}
+        self._token = ""
+
+    def claim(self, owner: Owner, *, temporary: bool) -> None:
+        self._token = owner.token
+        claim(self._url, self._sink, owner.epoch, owner.token, owner.name, temporary=temporary)
 
     def column_stage(self, schema: Schema, columns: Callable[[], StructType]) -> ColumnStage | None:
         if not self._is_plain(schema):
@@ -106,7 +112,7 @@ class QueueTable(TwoPhaseSink):
         failures = 0
         while True:
             try:
-                store(self._url, self._queue.name, staged, batch, once=True)
+                store(self._url, self._queue.name, staged, batch, once=True, token=self._token)
             except QueueFull as error:
                 if self._stopping():
                     raise

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from queenstream.spark.files.storage import RemoteStorage
@@ -38,12 +39,16 @@ class SmallFiles(Protocol):
         """Place a file, whole or not at all. It is durable when this returns."""
         ...
 
+    def create_new(self, path: str, data: bytes) -> bool:
+        """Create a file; False if it is there already."""
+        ...
+
     def names(self, path: str) -> list[str]:
         """The names of the files and folders in a folder; none if there is no such folder."""
         ...
 
     def delete(self, path: str) -> None:
-        """Delete a folder and all that is in it, if it is there."""
+        """Delete a file, or a folder and all that is in it, if it is there."""
         ...
 
 
@@ -73,11 +78,7 @@ class Folder:
         except BaseException:
             hidden.unlink(missing_ok=True)
             raise
-        folder = os.open(final.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _sync(final.parent)
 
     def open(self, path: str) -> BinaryIO:
         """Read a file, from any place in it; ``FileNotFoundError`` if there is none."""
@@ -95,14 +96,32 @@ class Folder:
         with self.create(path) as file:
             file.write(data)
 
+    def create_new(self, path: str, data: bytes) -> bool:
+        """Create a file; False if it is there already."""
+        final = Path(self.root, path)
+        final.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            with final.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except FileExistsError:
+            return False
+        _sync(final.parent)
+        return True
+
     def names(self, path: str) -> list[str]:
         """The names of the files and folders in a folder; none if there is no such folder."""
         folder = Path(self.root, path)
         return sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
 
     def delete(self, path: str) -> None:
-        """Delete a folder and all that is in it, if it is there."""
-        shutil.rmtree(Path(self.root, path), ignore_errors=True)
+        """Delete a file, or a folder and all that is in it, if it is there."""
+        found = Path(self.root, path)
+        if found.is_dir():
+            shutil.rmtree(found, ignore_errors=True)
+        else:
+            found.unlink(missing_ok=True)
 
 
 class HadoopFolder:
@@ -121,6 +140,24 @@ class HadoopFolder:
         """Place a file, whole or not at all."""
         self._files.write(f"{self.root}/{path}", data)
 
+    def create_new(self, path: str, data: bytes) -> bool:
+        """Create a file; False if it is there already."""
+        where, files = self._at(path)
+        builder = files.createFile(where).overwrite(False).recursive()
+        # Object stores that can create a file on the condition that it is new do; the others look first.
+        builder = builder.opt("fs.option.create.conditional.overwrite", "true")
+        try:
+            stream = builder.build()
+            try:
+                stream.write(bytearray(data))
+            finally:
+                stream.close()
+        except Py4JJavaError as error:
+            if "AlreadyExists" in str(error.java_exception) or files.exists(where):
+                return False
+            raise
+        return True
+
     def names(self, path: str) -> list[str]:
         """The names of the files and folders in a folder; none if there is no such folder."""
         where, files = self._at(path)
@@ -131,7 +168,7 @@ class HadoopFolder:
         )
 
     def delete(self, path: str) -> None:
-        """Delete a folder and all that is in it, if it is there."""
+        """Delete a file, or a folder and all that is in it, if it is there."""
         where, files = self._at(path)
         files.delete(where, True)
 
@@ -150,3 +187,11 @@ def folder_at(spark: SparkSession, root: str) -> Folder | HadoopFolder:
     if _REMOTE.match(root):
         return HadoopFolder(spark, root)
     return Folder(root.removeprefix("file://"))
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

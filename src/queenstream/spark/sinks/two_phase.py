@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from queenstream.errors import DatabaseUnusable
 from queenstream.schemas import Schema
+from queenstream.spark.sinks.owner import Owner
 
 
 class StagedPart(msgspec.Struct, frozen=True):
@@ -83,6 +84,13 @@ class TwoPhaseSink(ABC):
         """How tasks stage records of a batch; None: they cannot."""
         del batch
         return None
+
+    def claim(self, owner: Owner, *, temporary: bool) -> None:
+        """Take the sink over from earlier runs: from here on it refuses what they commit.
+
+        ``temporary``: the run has no checkpoint, so no other one will go on with this sink.
+        """
+        del owner, temporary
 
     def clean(self, batch: int) -> None:
         """Delete what attempts to stage this batch or earlier ones have left."""
