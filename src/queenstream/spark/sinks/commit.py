@@ -27,7 +27,7 @@ from queenstream.pipeline.nodes import Node
 from queenstream.pipeline.policies import DeadLetters
 from queenstream.spark.sinks.staged import StagedFile, chunks_of
 from queenstream.spark.sinks.storage import Folder
-from queenstream.spark.sinks.two_phase import RecordStage, StagedPart
+from queenstream.spark.sinks.two_phase import OpenRecordStage, RecordStage, StagedPart
 
 _FILE = (100_000, 64 << 20)  # rows and bytes of one
 _IDLE_SECONDS = 20.0  # after which a process of tasks closes its writers
@@ -56,11 +56,13 @@ class Target:
 class Committed(msgspec.Struct):
     """What a task has written. ``error``: the exception that it ended with, pickled.
 
-    ``part``: what it has staged in the sink's own storage, for the driver to commit.
+    ``parts``: what it has staged in the sink's own storage, for the driver to commit; ``letters``: the dead
+    letters of rows that the sink refused, staged in the storage of their sink.
     """
 
     written: dict[str, int] = {}
-    part: StagedPart | None = None
+    parts: list[StagedPart] = []
+    letters: list[StagedPart] = []
     failed: int = 0
     dead_letters: int = 0
     error: bytes | None = None
@@ -69,7 +71,8 @@ class Committed(msgspec.Struct):
         """And what another one has."""
         for name, rows in other.written.items():
             self.wrote(name, rows)
-        self.part = self.part or other.part
+        self.parts += other.parts
+        self.letters += other.letters
         self.failed += other.failed
         self.dead_letters += other.dead_letters
 
@@ -90,12 +93,14 @@ class Part:
 class CommitPart:
     """A function for the tasks of a batch: writes a part, and gives what became of it.
 
-    ``records``: how to stage them in the sink's own storage; None: they go by the sink's writer.
+    ``records``: how to stage them in the sink's own storage; None: they go by the sink's writer. ``letters``:
+    the same for the dead letters of rows that the sink refuses.
     """
 
     target: Target
     storage: Folder
     records: RecordStage | None = None
+    letters: RecordStage | None = None
 
     def __call__(self, part: Part) -> bytes:
         """The result as JSON of ``Committed``. An error is a result, too: Spark would repeat it in vain."""
@@ -104,9 +109,14 @@ class CommitPart:
             if self.records is None:
                 chunks = chunks_of(self.storage, part.files, self.target.name, self._most)
             else:
-                done.part, refused = self._stage(self.records, part)
+                staged, refused = self._stage(self.records, part)
+                done.parts += [] if staged is None else [staged]
                 chunks = iter([refused] if refused else [])
-            writers.run(self.target, lambda opened: commit(opened, self.target, part.epoch, chunks, done))
+            with staged_letters(self.letters, done) as letters:
+                writers.run(
+                    self.target,
+                    lambda opened: commit(opened, self.target, part.epoch, chunks, done, letters),
+                )
         except QueenstreamError as error:
             done.error = cloudpickle.dumps(error)  # type: ignore[no-untyped-call]
         return msgspec.json.encode(done)
@@ -139,13 +149,36 @@ def committed_of(results: Sequence[bytes]) -> Committed:
     return total
 
 
+@contextlib.contextmanager
+def staged_letters(letters: RecordStage | None, done: Committed) -> Iterator[OpenRecordStage | None]:
+    """Stage dead letters in the storage of their sink; None: their sink has none, its writer gets them."""
+    if letters is None:
+        yield None
+        return
+    with letters.open() as stage:
+        yield stage
+        staged = stage.finish()
+        if staged is not None:
+            done.letters.append(staged)
+
+
 async def commit(
-    opened: OpenWriters, target: Target, name: str, chunks: Iterable[list[Any]], done: Committed
+    opened: OpenWriters,
+    target: Target,
+    name: str,
+    chunks: Iterable[list[Any]],
+    done: Committed,
+    stage: OpenRecordStage | None,
 ) -> None:
-    """Write chunks of rows, each under a name of its own, by which the sink knows it again."""
+    """Write chunks of rows, each under a name of its own, by which the sink knows it again.
+
+    ``stage`` takes the dead letters of rows that the sink refuses; the writer of their sink gets the others.
+    """
     for number, rows in enumerate(chunks):
         epoch = name if number == 0 else f"{name}.{number}"
         letters = await _write(await opened.get(target), target, epoch, rows, done)
+        if stage is not None:
+            letters = [each for each in letters if not stage.add(each)]
         if letters:
             assert target.letters is not None, "the step's policy names it"
             # Several steps may have one sink of dead letters, and their batches one name.

@@ -58,6 +58,10 @@ class OpenRecordStage(Protocol):
         """Take a record; False: this stage does not take it."""
         ...
 
+    def add_all(self, records: Sequence[Any]) -> list[int]:
+        """Take several records; gives the indexes of those that this stage does not take."""
+        return [index for index, record in enumerate(records) if not self.add(record)]
+
     def finish(self) -> StagedPart | None:
         """Stage what is left; None: there were no records."""
         ...
@@ -82,6 +86,14 @@ class TwoPhaseSink(ABC):
     def record_stage(self, batch: int) -> RecordStage | None:
         """How tasks stage records of a batch; None: they cannot."""
         del batch
+        return None
+
+    def aside(self, note: str) -> TwoPhaseSink | None:
+        """The same storage for rows that are committed apart from the others of a batch; None: there is none.
+
+        ``note`` tells these rows from others that are committed apart.
+        """
+        del note
         return None
 
     def clean(self, batch: int) -> None:
