@@ -172,7 +172,7 @@ class QueueDecoder:
         if payloads is None:
             payloads, batch = self._one_by_one(texts, batch, failures)
         if self._envelope:
-            rows = batch.drop_columns(["data"]).to_pylist()
+            rows = batch.select([name for name in batch.schema.names if name != "data"]).to_pylist()
             payloads = [_enveloped(row, data) for row, data in zip(rows, payloads, strict=True)]
         times = batch.column("created_at").cast(_MOMENT).cast(pa.int64()).to_pylist()
         seqs = pc.add(batch.column("id"), self._base).to_pylist()

@@ -105,17 +105,15 @@ class CommitPart:
     def __call__(self, part: Part) -> bytes:
         """The result as JSON of ``Committed``. An error is a result, too: Spark would repeat it in vain."""
         done = Committed()
+        chunks = chunks_of(self.storage, part.files, self.target.name, self._most)
         try:
-            if self.records is None:
-                chunks = chunks_of(self.storage, part.files, self.target.name, self._most)
-            else:
-                staged, refused = self._stage(self.records, part)
-                done.parts += [] if staged is None else [staged]
-                chunks = iter([refused] if refused else [])
-            with staged_letters(self.letters, done) as letters:
+            with (
+                stage_records(self.records, done.parts) as rows,
+                stage_records(self.letters, done.letters) as letters,
+            ):
+                left = chunks if rows is None else _refused(rows, chunks)
                 writers.run(
-                    self.target,
-                    lambda opened: commit(opened, self.target, part.epoch, chunks, done, letters),
+                    self.target, lambda opened: commit(opened, self.target, part.epoch, left, done, letters)
                 )
         except QueenstreamError as error:
             done.error = cloudpickle.dumps(error)  # type: ignore[no-untyped-call]
@@ -124,17 +122,6 @@ class CommitPart:
     @property
     def _most(self) -> tuple[int, int] | None:
         return _FILE if isinstance(self.target.sink, Files) else None
-
-    def _stage(self, records: RecordStage, part: Part) -> tuple[StagedPart | None, list[Any]]:
-        """Stage the rows of a part; also gives those that the stage does not take."""
-        with records.open() as rows:
-            refused = [
-                row
-                for chunk in chunks_of(self.storage, part.files, self.target.name)
-                for row in chunk
-                if not rows.add(row)
-            ]
-            return rows.finish(), refused
 
 
 def committed_of(results: Sequence[bytes]) -> Committed:
@@ -150,16 +137,24 @@ def committed_of(results: Sequence[bytes]) -> Committed:
 
 
 @contextlib.contextmanager
-def staged_letters(letters: RecordStage | None, done: Committed) -> Iterator[OpenRecordStage | None]:
-    """Stage dead letters in the storage of their sink; None: their sink has none, its writer gets them."""
-    if letters is None:
+def stage_records(records: RecordStage | None, parts: list[StagedPart]) -> Iterator[OpenRecordStage | None]:
+    """Stage records in the storage of a sink, and add what was staged to ``parts``; None: it has none."""
+    if records is None:
         yield None
         return
-    with letters.open() as stage:
-        yield stage
-        staged = stage.finish()
-        if staged is not None:
-            done.letters.append(staged)
+    with records.open() as rows:
+        yield rows
+        part = rows.finish()
+        if part is not None:
+            parts.append(part)
+
+
+def _refused(rows: OpenRecordStage, chunks: Iterable[list[Any]]) -> Iterator[list[Any]]:
+    """Stage chunks of rows; gives those that the stage does not take, for the sink's writer."""
+    for chunk in chunks:
+        refused = rows.add_all(chunk)
+        if refused:
+            yield [chunk[index] for index in refused]
 
 
 async def commit(

@@ -37,7 +37,7 @@ from queenstream.spark.sinks.commit import (
     commit,
     committed_of,
     parts_of,
-    staged_letters,
+    stage_records,
 )
 from queenstream.spark.sinks.descriptions import batch_job, described
 from queenstream.spark.sinks.files import ParquetFolder
@@ -277,7 +277,7 @@ class Delivery:
 
                 def call(folder: Folder, part: Part = part) -> None:
                     chunks = chunks_of(folder, part.files, target.name)
-                    with staged_letters(letters, done) as stage:
+                    with stage_records(letters, done.letters) as stage:
                         self._events.run(commit(self._opened, target, part.epoch, chunks, done, stage))
 
                 if pieces is None:
