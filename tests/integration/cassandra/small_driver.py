@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,15 @@ def main(settings: dict[str, Any]) -> None:
     session("small", "local[2]", conf=SMALL)
     folder = Path(settings["folder"])
     topic = Kafka(settings["topic"], servers=settings["servers"], schema=SCHEMA)
-    table = Cassandra(**settings["table"], schema=SCHEMA, partition_key="n", create_table=True)
+    table = Cassandra(**settings["table"], schema=SCHEMA)
+    new_table = replace(table, partition_key="n", create_table=True)
 
     def touch(row: dict[str, Any]) -> dict[str, Any]:
         return {**row, "n": row["n"] + 1}
 
     lines = Files(folder / "in.ndjson", format="ndjson", schema=SCHEMA)
     Pipeline("lines").source(lines).filter("n >= 0").to(topic).run()
-    Pipeline("topic").source(topic).map(touch).to(table).run(until="caught_up")
+    Pipeline("topic").source(topic).map(touch).to(new_table).run(until="caught_up")
     Pipeline("table").source(table).filter("n > 0").to(Files(folder / "out", format="parquet")).run()
 
 

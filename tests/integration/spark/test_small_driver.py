@@ -81,7 +81,7 @@ async def test_every_sink_gets_more_than_the_driver_could_hold(
         for line in path.read_text().splitlines()
     ]
     assert sizes["late"] >= MESSAGES // 3
-    assert sizes["late"] + sum(hours) == MESSAGES
+    assert sizes["late"] + sum(hours) == MESSAGES - 1_000  # the window of the 31st is open
 
 
 @pytest.mark.usefixtures("spark")
