@@ -3,6 +3,8 @@
 python benchmarks/spark_scale.py                     all jobs at full size
 python benchmarks/spark_scale.py --quick             a tenth of the rows, one round
 python benchmarks/spark_scale.py --quick --only files,queues
+python benchmarks/spark_scale.py --scaling           instead: each job on local[2] against local[1]
+python benchmarks/spark_scale.py --memory            instead: memory of the driver with a long backlog
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from pathlib import Path
 
 from harness import report, sparks
 from queenstream.testing.brokers import TemporaryBrokers
-from scale_jobs import Job, Setup, files, queues
+from scale_jobs import Job, Setup, files, memory, queues, scaling
 
 QUESTION = "pipelines on Spark against the same jobs by hand in PySpark"
 GROUPS = {"files": files.jobs, "queues": queues.jobs}
@@ -24,6 +26,14 @@ GROUPS = {"files": files.jobs, "queues": queues.jobs}
 def run(out: report.Report, options: argparse.Namespace) -> None:
     groups = options.only.split(",") if options.only else list(GROUPS)
     scale, rounds = (0.1, 1) if options.quick else (1.0, 3)
+    out.figures["scale"] = scale
+    if options.memory:
+        memory.measure(out, quick=options.quick)
+    if options.scaling:
+        for group in groups:
+            scaling.measure(out, GROUPS[group], scale)
+    if options.memory or options.scaling:
+        return
     base = Path(tempfile.mkdtemp(prefix="queenstream-scale-"))
     try:
         with TemporaryBrokers() as brokers, brokers.start() as broker:
@@ -36,7 +46,6 @@ def run(out: report.Report, options: argparse.Namespace) -> None:
             setup.spark.stop()
     finally:
         shutil.rmtree(base, ignore_errors=True)
-    out.figures["scale"] = scale
 
 
 def measure(out: report.Report, job: Job, base: Path, rounds: int) -> None:
@@ -63,6 +72,8 @@ def measure(out: report.Report, job: Job, base: Path, rounds: int) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark."""
     parser.add_argument("--only", default="", metavar="GROUPS", help=f"some of {','.join(GROUPS)}")
+    parser.add_argument("--scaling", action="store_true", help="measure local[2] against local[1]")
+    parser.add_argument("--memory", action="store_true", help="measure the driver's memory")
 
 
 if __name__ == "__main__":

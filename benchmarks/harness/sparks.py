@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
@@ -70,9 +70,11 @@ def _has_prewarm(url: str) -> bool:
     ) and bool(databases.query(url, "create extension if not exists pg_prewarm", "select 1"))
 
 
-def start(*jars: Path) -> SparkSession:
-    """A session on all cores, as our users get it."""
-    return session("benchmark", f"local[{CORES}]", conf={"spark.jars": ",".join(map(str, jars))})
+def start(
+    *jars: Path, master: str = f"local[{CORES}]", conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session as our users get it, on all cores unless another master is named."""
+    return session("benchmark", master, conf={"spark.jars": ",".join(map(str, jars)), **(conf or {})})
 
 
 def jdbc_driver() -> Path:

@@ -35,7 +35,7 @@ from queenstream.client._async.client import AsyncQueen
 from queenstream.client._async.message import AsyncMessage, AsyncMessages
 from queenstream.client._async.queue import MOST_ITEMS, AsyncQueue
 from queenstream.client._base.answers import GroupQueue
-from queenstream.client._base.payloads import encode
+from queenstream.client._base.payloads import encode, encode_all
 from queenstream.client._base.wire import PushBody, PushItem
 from queenstream.connectors._broker import AWAY, Leases, Patience, connect, log
 from queenstream.connectors.base import Context, Positions, Refusal
@@ -349,6 +349,24 @@ def message_maker(sink: Queue) -> Callable[[Any], tuple[bytes, str, str | None]]
         return encode(value), partition_of(row if sink.envelope else value), id
 
     return message
+
+
+def messages_maker(sink: Queue) -> Callable[[Sequence[Any]], tuple[list[bytes], list[str]] | None]:
+    """What makes of rows their payloads and partitions. None: the rows have to be taken one by one."""
+    partition_of = _partitioner(sink)
+    fixed = sink.partition_by is None
+    plain = sink.schema is None and not sink.envelope
+
+    def messages(rows: Sequence[Any]) -> tuple[list[bytes], list[str]] | None:
+        if not plain:
+            return None
+        try:
+            names = [partition_of(None)] * len(rows) if fixed else list(map(partition_of, rows))
+            return encode_all(rows), names
+        except Exception:  # noqa: BLE001 - the maker of a single message says what is wrong with it
+            return None
+
+    return messages
 
 
 def _partitioner(sink: Queue) -> Callable[[Any], str]:

@@ -4,6 +4,7 @@ Without this every new worker would load Arrow and our steps anew, which takes l
 ``spark.python.daemon.module`` names it.
 """
 
+import gc
 import socket
 
 from pyspark import daemon
@@ -26,4 +27,7 @@ def worker(sock: socket.socket, authenticated: bool) -> int:
 
 if __name__ == "__main__":
     daemon.worker = worker
+    # The collector passes over what is loaded: it took more than half of the time of a step in Python.
+    gc.collect()
+    gc.freeze()
     daemon.manager()

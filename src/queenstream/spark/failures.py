@@ -65,12 +65,19 @@ class Guard:
         ``items`` are what the values are from; without them, it is looked for among those that it serves.
         """
         results: list[Any] = []
-        for at, value in enumerate(values):
+        calls = map(call, values)  # goes on behind the value that failed
+        while len(results) < len(values):
+            error: Exception
             try:
-                results.append(call(value))
-            except Exception as error:  # noqa: BLE001 - whatever a user's function raises
-                went = self._along(value) if items is None else along(items[at])
-                results.append(self.recover(value, error, call, went))
+                results.extend(calls)  # what was made before a failure stays in the list
+                if len(results) == len(values):
+                    break
+                error = StopIteration()  # raised by the function: it looks like the end
+            except Exception as raised:  # noqa: BLE001 - whatever a user's function raises
+                error = raised
+            value = values[len(results)]
+            went = self._along(value) if items is None else along(items[len(results)])
+            results.append(self.recover(value, error, call, went))
         return results
 
     def _along(self, record: Any) -> Along | None:

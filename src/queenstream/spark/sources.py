@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
@@ -30,9 +31,10 @@ from queenstream.errors import ConfigError
 from queenstream.pipeline.endpoints import Cassandra, Files, Kafka, Postgres, Queue, Source, Stream
 from queenstream.pipeline.running import RunOptions
 from queenstream.schemas import Schema
+from queenstream.schemas.json_decoder import JsonDecoder
 from queenstream.schemas.types import Struct
 from queenstream.spark.kinds import spark_type
-from queenstream.spark.records import Item, packed, unpacked
+from queenstream.spark.records import Item, make_items, packed, unpacked
 from queenstream.windows import to_us
 
 if TYPE_CHECKING:
@@ -169,23 +171,37 @@ class QueueDecoder:
         self._base = number << SOURCE_BITS
         self._schema = schema
         self._envelope = envelope
+        self._decoder = JsonDecoder(schema)
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """The records of some messages."""
-        decoded = Decoded()
-        rows = batch.to_pylist() if self._envelope else [None] * batch.num_rows
-        columns = [batch.column(name).to_pylist() for name in ("data", "id")]
+        failures: list[tuple[Any, Exception]] = []
+        texts = batch.column("data").cast(pa.binary()).to_pylist()
+        payloads = self._decoder.decode_all(texts)
+        if payloads is None:
+            payloads, batch = self._one_by_one(texts, batch, failures)
+        if self._envelope:
+            rows = batch.select([name for name in batch.schema.names if name != "data"]).to_pylist()
+            payloads = [_enveloped(row, data) for row, data in zip(rows, payloads, strict=True)]
         times = batch.column("created_at").cast(_MOMENT).cast(pa.int64()).to_pylist()
-        for row, text, number, time in zip(rows, *columns, times, strict=True):
+        seqs = pc.add(batch.column("id"), self._base).to_pylist()
+        return Decoded(make_items(payloads, times, seqs), failures)
+
+    def _one_by_one(
+        self, texts: list[bytes], batch: pa.RecordBatch, failures: list[tuple[Any, Exception]]
+    ) -> tuple[list[Any], pa.RecordBatch]:
+        """The payloads that fit, and their messages."""
+        payloads: list[Any] = []
+        fits: list[bool] = []
+        for text in texts:
             payload = msgspec.json.decode(text)
             try:
-                data = payload if self._schema is None else self._schema.coerce(payload)
+                payloads.append(payload if self._schema is None else self._schema.coerce(payload))
+                fits.append(True)
             except Exception as error:  # noqa: BLE001 - a payload that does not fit: the step's policy decides
-                decoded.failures.append((payload, error))
-                continue
-            record = data if row is None else _enveloped(row, data)
-            decoded.items.append(Item(record, time, None, self._base + number))
-        return decoded
+                failures.append((payload, error))
+                fits.append(False)
+        return payloads, batch.filter(pa.array(fits, pa.bool_()))
 
 
 def _enveloped(row: dict[str, Any], data: Any) -> dict[str, Any]:

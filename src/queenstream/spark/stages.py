@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -31,13 +33,14 @@ from queenstream.spark.keyed.windowed import windowed
 from queenstream.spark.packing import pack, unpack
 from queenstream.spark.records import Item, packed_by_task
 from queenstream.spark.sinks.stage import StageFunction, StageOptions, TaskOutput
-from queenstream.spark.sinks.two_phase import RecordStage
+from queenstream.spark.sinks.two_phase import OpenRecordStage, RecordStage
 from queenstream.spark.sources import Decoder
 from queenstream.spark.steps import Passage, Router
 
 _SHOWN = 20  # rows of a piece of work, for whoever looks at samples
 _TOGETHER = 30_000  # records that an entry brings together by key before it gives them on
 _STATE = StructType([StructField("text", StringType())])
+_TO = itemgetter(0)  # where a routed item goes
 _Out = Row(*flow.NAMES)
 
 Maker: TypeAlias = Callable[[Any, Step, Guard, Troubles], Keyed[Any]]
@@ -60,14 +63,16 @@ class Entry:
         except StepFailed as ended:
             yield flow.with_clock([flow.failure(str(ended))], None)
 
-    def passages(self, batches: Iterator[pa.RecordBatch], troubles: Troubles) -> Iterator[Passage]:
-        """What comes of the rows, piece by piece; what went wrong is told beside it."""
+    def passages(
+        self, batches: Iterator[pa.RecordBatch], troubles: Troubles, together: int = _TOGETHER
+    ) -> Iterator[Passage]:
+        """What comes of the rows, in pieces of so many records; what went wrong is told beside it."""
         router = Router(self._graph, troubles)
         passage = Passage()
         pieces = getattr(self._decoder, "pieces", None)  # of what comes in rows as large as files
         for batch in batches if pieces is None else pieces(batches):
             self._through(batch, router, troubles, passage)
-            if len(passage.routed) >= _TOGETHER:
+            if len(passage.routed) >= together:
                 yield passage
                 passage = Passage()
         yield passage
@@ -100,12 +105,12 @@ class StageEntry(StageFunction):
     def _put(self, batches: Iterator[pa.RecordBatch], stage: TaskOutput) -> None:
         with contextlib.ExitStack() as opened:
             records = {sink: opened.enter_context(rows.open()) for sink, rows in self._records.items()}
-            for passage in self._entry.passages(batches, stage.troubles):
-                for sub, (sink, _, _, item) in enumerate(passage.routed):
-                    if sink in records and records[sink].add(item.record):
-                        continue
-                    place = (not item.due, (item.time or 0) if item.due else 0, item.seq, sub)
-                    stage.add(sink, place, packed_by_task(item.record, item.key))
+            for passage in self._entry.passages(batches, stage.troubles, together=1):
+                first = 0
+                for sink, routed in groupby(passage.routed, _TO):
+                    items = [each.item for each in routed]
+                    self._stage(sink, items, first, records.get(sink), stage)
+                    first += len(items)
                 if stage.keeps_samples:
                     for sink, _, _, item in passage.routed[-_SHOWN:]:
                         stage.sample(sink, item.record)
@@ -114,6 +119,18 @@ class StageEntry(StageFunction):
                 staged = rows.finish()
                 if staged is not None:
                     stage.receipt.parts[sink] = staged
+
+    def _stage(
+        self, sink: str, items: list[Item], first: int, rows: OpenRecordStage | None, stage: TaskOutput
+    ) -> None:
+        """Stage rows of one sink; ``first``: the number of the first of them in its piece of work."""
+        in_file: Iterable[int] = range(len(items))
+        if rows is not None:
+            in_file = rows.add_all([each.record for each in items])
+        for index in in_file:
+            item = items[index]
+            place = (not item.due, (item.time or 0) if item.due else 0, item.seq, first + index)
+            stage.add(sink, place, packed_by_task(item.record, item.key))
 
 
 class ReplayEntry(Entry):

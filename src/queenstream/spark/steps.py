@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from itertools import repeat
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from queenstream import durations, paths
 from queenstream.pipeline import nodes
@@ -127,7 +128,8 @@ class Router:
                 self._count(to, taken=len(items))
                 passage.routed += self._grouped(to, way.port, items)
             elif type(to.node) is nodes.Node:  # a sink
-                passage.routed += [Routed(to.name, 0, "", item) for item in items]
+                parts = zip(repeat(to.name), repeat(0), repeat(""), items)
+                passage.routed += cast(list[Routed], list(map(tuple.__new__, repeat(Routed), parts)))
             else:
                 waiting.setdefault(to.name, []).append((way.port, items))
 
@@ -249,6 +251,7 @@ class Applying:
     def __init__(self, step: Step, guard: Guard) -> None:
         assert isinstance(step.node, nodes.Apply)
         self._node = step.node
+        self._function = step.node.function
         self._shared = step.shared
         self._guard = guard
         self._timeout = None if step.node.timeout is None else step.node.timeout.total_seconds()
@@ -273,7 +276,7 @@ class Applying:
         ]
 
     def _checked(self, record: Any) -> Any:
-        return self._settle(self._node.function(record))
+        return self._settle(self._function(record))
 
     async def _at_once(self, records: list[Any], items: list[Item]) -> list[Any]:
         """Several calls under way, results in the order of the records."""
@@ -317,9 +320,10 @@ class Applying:
 
 
 def _with_records(items: list[Item], records: list[Any]) -> list[Item]:
+    new = tuple.__new__  # ``_replace`` takes several times as long
     return [
-        item._replace(record=record)
-        for item, record in zip(items, records, strict=True)
+        new(Item, (record, time, key, seq, due))
+        for record, (_, time, key, seq, due) in zip(records, items, strict=True)
         if record is not GONE
     ]
 

@@ -26,6 +26,7 @@ def sinks(settings: dict[str, Any]) -> list[Sink]:
     folder = Path(settings["folder"])
     return [
         Queue("copies", partition_by="user"),
+        Queue("lanes", partition_by="lane"),  # which refuses rows without a lane
         Files(folder / "lines", format="ndjson"),
         Files(folder / "columns", format="parquet"),
         Postgres("appended", url=settings["database"], create_table=True, schema="n bigint, drawn string"),
@@ -50,7 +51,8 @@ def main(settings: dict[str, Any]) -> None:
             raise ValueError(f"{record['n']} ends with 3")
         if moment == "stage" and record["n"] == settings["last"]:
             kill()
-        return {"n": record["n"], "user": record["user"], "drawn": uuid.uuid4().hex}
+        lane = None if record["n"] % 10 == 7 else record["user"]
+        return {"n": record["n"], "user": record["user"], "lane": lane, "drawn": uuid.uuid4().hex}
 
     def called(row: Record) -> None:
         if moment != "stage":
@@ -58,14 +60,15 @@ def main(settings: dict[str, Any]) -> None:
 
     caller: list[Sink] = [Function(called, name="caller")]
     others = sinks(settings)
-    before = 0 if moment == "prepared" else 2  # so many sinks have the batch when it is killed
+    before = 0 if moment == "prepared" else 3  # so many sinks have the batch when it is killed
     ends = [*others[:before], *caller, *others[before:]]
     rows = Pipeline("delivery").source(Queue("events"), name="events")
     if settings["state"]:
         rows = rows.deduplicate("n", within="1h")
-    rows.transform("draw", draw, on_error=DeadLetters("dead")).to(*ends).run(
-        checkpoint=settings["checkpoint"], url=settings["broker"], until="caught_up", master="local[2]"
-    )
+    rows = rows.transform("draw", draw, on_error=DeadLetters("dead"))
+    for end in ends:
+        rows = rows.to(end, on_error=DeadLetters("refused"))
+    rows.run(checkpoint=settings["checkpoint"], url=settings["broker"], until="caught_up", master="local[2]")
 
 
 if __name__ == "__main__":

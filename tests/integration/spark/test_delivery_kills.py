@@ -36,7 +36,7 @@ pytestmark = pytest.mark.timeout(400)
 def run(settings: dict[str, Any], log: Path) -> int:
     """One life of the driver, which ends with all that it has started."""
     command = [sys.executable, "-m", "tests.integration.spark.delivery_job", json.dumps(settings)]
-    environment = clean_environment(PYTHONPATH=str(ROOT))
+    environment = clean_environment(PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'src'}")
     with log.open("ab") as out:
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdout=out, stderr=out, start_new_session=True
@@ -54,6 +54,15 @@ def messages(queen: Queen, queue: str) -> list[Any]:
     while page := queen.admin.queue_messages(queue, limit=200, offset=len(found)):
         found += [message.data for message in page]
     return found
+
+
+async def broker_rows(broker: TemporaryBroker, query: str) -> list[Any]:
+    """What the broker's database says."""
+    connection = await asyncpg.connect(broker.database_url)
+    try:
+        return list(await connection.fetch(query))
+    finally:
+        await connection.close()
 
 
 @pytest.mark.parametrize(("moment", "state"), ALL if os.environ.get("QUEENSTREAM_LONG") else ALL[::2])
@@ -77,11 +86,15 @@ async def test_all_sinks_have_the_rows_of_one_try(
     assert run(settings, log) == 0, log.read_text()[-4_000:]
 
     with broker.client() as queen:
-        copies, dead = messages(queen, "copies"), messages(queen, "dead")
+        copies, lanes = messages(queen, "copies"), messages(queen, "lanes")
+        dead, refused = messages(queen, "dead"), messages(queen, "refused")
     wanted = {event["n"] for event in events if event["n"] % 10 != 3}
     drawn = {row["n"]: row["drawn"] for row in copies}
     assert sorted(row["n"] for row in copies) == sorted(wanted)
     assert sorted(letter["record"]["n"] for letter in dead) == sorted({e["n"] for e in events} - wanted)
+    assert sorted(letter["record"]["n"] for letter in refused) == sorted(n for n in wanted if n % 10 == 7)
+    assert {letter["step"] for letter in refused} == {"queue:lanes"}
+    assert {letter["record"]["n"]: letter["record"]["drawn"] for letter in refused}.items() <= drawn.items()
     lines = [
         json.loads(line)
         for path in (tmp_path / "lines").glob("part-*")
@@ -92,6 +105,19 @@ async def test_all_sinks_have_the_rows_of_one_try(
     ]
     connection = await asyncpg.connect(empty_database_url)
     appended, kept = [await connection.fetch(f"select n, drawn from {name}") for name in ("appended", "kept")]
+    sinks = [row["sink"] for row in await broker_rows(broker, "select distinct sink from queen.sink_batches")]
+    assert sum(" dead-letters:queue:" in sink for sink in sinks) == 2, (
+        sinks
+    )  # neither went through the broker
+    assert not await broker_rows(broker, "select 1 from queen.staged")
     await connection.close()
-    for name, rows in {"lines": lines, "columns": columns, "appended": appended, "kept": kept}.items():
+    laned = [{"n": each["n"], "drawn": each["drawn"]} for each in lanes]
+    laned += [{"n": each["record"]["n"], "drawn": each["record"]["drawn"]} for each in refused]
+    for name, rows in {
+        "lanes": laned,
+        "lines": lines,
+        "columns": columns,
+        "appended": appended,
+        "kept": kept,
+    }.items():
         assert sorted((row["n"], row["drawn"]) for row in rows) == sorted(drawn.items()), name

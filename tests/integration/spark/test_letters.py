@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 from pyspark.sql import SparkSession
 
@@ -16,6 +18,7 @@ from queenstream.pipeline.policies import DeadLetters
 from queenstream.pipeline.shorthand import tumbling
 from queenstream.pipeline.state import State
 from queenstream.testing.brokers import TemporaryBroker
+from tests.processes import Up
 from tests.sparks import is_native
 
 Row = dict[str, Any]
@@ -246,3 +249,62 @@ def test_letters_come_back_to_a_side_of_a_join_and_beside_a_source_that_ends(
         ]  # fmt: skip
         assert sorted(row["user"] for row in others if "amount" not in row) == ["ann", "bob", "dan"]
         assert not list(Letters(queen, "left"))
+
+
+@pytest.mark.parametrize("python", [False, True])
+def test_rows_that_a_queue_refuses_are_letters_and_the_others_keep_their_order(
+    broker: TemporaryBroker, tmp_path: Path, python: bool
+) -> None:
+    """Enough rows to be staged in several pieces."""
+    events = [{"n": n, "lane": None if n % 1_000 == 500 else f"lane {n % 3}"} for n in range(7_000)]
+    rows = Pipeline("lanes").source(Queue("events", schema="n bigint, lane string")).filter("n >= 0")
+    if python:
+        rows = rows.map(lambda row: {**row, "n": row["n"]})
+    made = rows.to(Queue("lanes", partition_by="lane"), on_error=DeadLetters("refused"))
+    with broker.client() as queen:
+        for first in range(0, len(events), 1_000):
+            queen.queue("events").push(events[first : first + 1_000])
+        made.run(url=broker.address, checkpoint=str(tmp_path), until="caught_up", partitions=1)
+        letters = [letter.record["n"] for letter in Letters(queen, "refused")]
+        found: dict[str, list[int]] = {}
+        while messages := queen.queue("lanes").group("all").batch(1_000).partitions(3).pop():
+            for message in messages:
+                found.setdefault(message.partition, []).append(message.data["n"])
+            messages.ack()
+    assert sorted(letters) == [*range(500, 7_000, 1_000)]
+    assert found == {
+        f"lane {lane}": [n for n in range(lane, 7_000, 3) if n % 1_000 != 500] for lane in range(3)
+    }
+    sinks = asyncio.run(noted_sinks(broker.database_url))
+    assert any("dead-letters" in sink for sink in sinks), sinks  # the broker had nothing to do with it
+
+
+async def noted_sinks(url: str) -> list[str]:
+    """The sinks of which the database has stored batches that tasks had staged."""
+    connection = await asyncpg.connect(url)
+    try:
+        return [row["sink"] for row in await connection.fetch("select distinct sink from queen.sink_batches")]
+    finally:
+        await connection.close()
+
+
+def test_the_broker_gets_letters_where_its_database_is_not_known(empty_database_url: str) -> None:
+    """A broker with a PostgreSQL of its own does not say where that is."""
+
+    def fail(row: Row) -> Row:
+        if row["n"] % 2:
+            raise ValueError("odd")
+        return row
+
+    broker = Up("--pg", empty_database_url, "--port", "0")
+    try:
+        url = broker.ready()
+        letters = DeadLetters("odd", replay=False)  # to read a queue, Spark has to know the database
+        rows = Pipeline("half").source(Memory([{"n": n} for n in range(10)])).on_error(letters)
+        rows.map(fail).to(Queue("even")).run(url=url)
+        with Queen(url) as queen:
+            assert sorted(letter.record["n"] for letter in Letters(queen, "odd")) == [1, 3, 5, 7, 9]
+            assert queen.admin.queue("even").messages.total == 5
+        assert asyncio.run(noted_sinks(empty_database_url)) == []
+    finally:
+        broker.stop()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pyarrow.dataset as ds
@@ -27,10 +29,13 @@ async def test_every_sink_gets_more_than_the_driver_could_hold(
 ) -> None:
     with broker.client() as queen:
         for first in range(0, MESSAGES, 1_000):
-            queen.queue("events").push([{"n": n, "text": f"{n:0200}"} for n in range(first, first + 1_000)])
-    settings = {"folder": str(tmp_path), "database": empty_database_url, "broker": broker.address}
+            at = f"2026-01-{'31' if first == 0 else '01'}T00:00:00Z"
+            events = [{"n": n, "text": f"{n:0200}", "at": at} for n in range(first, first + 1_000)]
+            queen.queue("events").push(events)
+    settings: dict[str, Any] = {"folder": str(tmp_path), "database": empty_database_url}
+    settings |= {"broker": broker.address, "messages": MESSAGES}
     command = [sys.executable, "-m", "tests.integration.spark.small_driver", json.dumps(settings)]
-    environment = clean_environment(PYTHONPATH=str(ROOT))
+    environment = clean_environment(PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'src'}")
     done = await asyncio.to_thread(
         subprocess.run, command, cwd=ROOT, env=environment, timeout=300, capture_output=True, text=True
     )
@@ -61,6 +66,22 @@ async def test_every_sink_gets_more_than_the_driver_could_hold(
         for line in path.read_text().splitlines()
     ]
     assert sorted(totals) == list(range(MESSAGES))
+    with broker.client() as queen:
+        sizes = {
+            name: queen.admin.queue(name).messages.total
+            for name in ("columns", "failed", "halves", "misfits", "late")
+        }
+    assert sizes["columns"] == MESSAGES
+    assert sizes["failed"] == MESSAGES // 2 + MESSAGES // 4
+    assert sizes["halves"] == MESSAGES // 4
+    assert sizes["misfits"] == MESSAGES // 2
+    hours = [
+        json.loads(line)["n"]
+        for path in (tmp_path / "hours").glob("part-*")
+        for line in path.read_text().splitlines()
+    ]
+    assert sizes["late"] >= MESSAGES // 3
+    assert sizes["late"] + sum(hours) == MESSAGES - 1_000  # the window of the 31st is open
 
 
 @pytest.mark.usefixtures("spark")

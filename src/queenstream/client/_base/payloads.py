@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import UnionType
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin, is_typeddict
 
@@ -41,6 +41,15 @@ def encode(value: object) -> bytes:
         return _ENCODER.encode(value)
     except (TypeError, ValueError, NotImplementedError, RecursionError, msgspec.MsgspecError) as error:
         raise PayloadInvalid(f"the payload cannot be written as JSON: {error}; {_REMEDY}") from None
+
+
+def encode_all(values: Iterable[object]) -> list[bytes]:
+    """Several values as JSON; raises whatever ``encode`` makes a ``PayloadInvalid`` of.
+
+    >>> encode_all([{"n": 1}, None])
+    [b'{"n":1}', b'null']
+    """
+    return list(map(_ENCODER.encode, values))
 
 
 class Codec(Generic[T]):

@@ -27,7 +27,7 @@ from queenstream.pipeline.nodes import Node
 from queenstream.pipeline.policies import DeadLetters
 from queenstream.spark.sinks.staged import StagedFile, chunks_of
 from queenstream.spark.sinks.storage import Folder
-from queenstream.spark.sinks.two_phase import RecordStage, StagedPart
+from queenstream.spark.sinks.two_phase import OpenRecordStage, RecordStage, StagedPart
 
 _FILE = (100_000, 64 << 20)  # rows and bytes of one
 _IDLE_SECONDS = 20.0  # after which a process of tasks closes its writers
@@ -56,11 +56,13 @@ class Target:
 class Committed(msgspec.Struct):
     """What a task has written. ``error``: the exception that it ended with, pickled.
 
-    ``part``: what it has staged in the sink's own storage, for the driver to commit.
+    ``parts``: what it has staged in the sink's own storage, for the driver to commit; ``letters``: the dead
+    letters of rows that the sink refused, staged in the storage of their sink.
     """
 
     written: dict[str, int] = {}
-    part: StagedPart | None = None
+    parts: list[StagedPart] = []
+    letters: list[StagedPart] = []
     failed: int = 0
     dead_letters: int = 0
     error: bytes | None = None
@@ -69,7 +71,8 @@ class Committed(msgspec.Struct):
         """And what another one has."""
         for name, rows in other.written.items():
             self.wrote(name, rows)
-        self.part = self.part or other.part
+        self.parts += other.parts
+        self.letters += other.letters
         self.failed += other.failed
         self.dead_letters += other.dead_letters
 
@@ -90,23 +93,28 @@ class Part:
 class CommitPart:
     """A function for the tasks of a batch: writes a part, and gives what became of it.
 
-    ``records``: how to stage them in the sink's own storage; None: they go by the sink's writer.
+    ``records``: how to stage them in the sink's own storage; None: they go by the sink's writer. ``letters``:
+    the same for the dead letters of rows that the sink refuses.
     """
 
     target: Target
     storage: Folder
     records: RecordStage | None = None
+    letters: RecordStage | None = None
 
     def __call__(self, part: Part) -> bytes:
         """The result as JSON of ``Committed``. An error is a result, too: Spark would repeat it in vain."""
         done = Committed()
+        chunks = chunks_of(self.storage, part.files, self.target.name, self._most)
         try:
-            if self.records is None:
-                chunks = chunks_of(self.storage, part.files, self.target.name, self._most)
-            else:
-                done.part, refused = self._stage(self.records, part)
-                chunks = iter([refused] if refused else [])
-            writers.run(self.target, lambda opened: commit(opened, self.target, part.epoch, chunks, done))
+            with (
+                stage_records(self.records, done.parts) as rows,
+                stage_records(self.letters, done.letters) as letters,
+            ):
+                left = chunks if rows is None else _refused(rows, chunks)
+                writers.run(
+                    self.target, lambda opened: commit(opened, self.target, part.epoch, left, done, letters)
+                )
         except QueenstreamError as error:
             done.error = cloudpickle.dumps(error)  # type: ignore[no-untyped-call]
         return msgspec.json.encode(done)
@@ -114,17 +122,6 @@ class CommitPart:
     @property
     def _most(self) -> tuple[int, int] | None:
         return _FILE if isinstance(self.target.sink, Files) else None
-
-    def _stage(self, records: RecordStage, part: Part) -> tuple[StagedPart | None, list[Any]]:
-        """Stage the rows of a part; also gives those that the stage does not take."""
-        with records.open() as rows:
-            refused = [
-                row
-                for chunk in chunks_of(self.storage, part.files, self.target.name)
-                for row in chunk
-                if not rows.add(row)
-            ]
-            return rows.finish(), refused
 
 
 def committed_of(results: Sequence[bytes]) -> Committed:
@@ -139,13 +136,44 @@ def committed_of(results: Sequence[bytes]) -> Committed:
     return total
 
 
+@contextlib.contextmanager
+def stage_records(records: RecordStage | None, parts: list[StagedPart]) -> Iterator[OpenRecordStage | None]:
+    """Stage records in the storage of a sink, and add what was staged to ``parts``; None: it has none."""
+    if records is None:
+        yield None
+        return
+    with records.open() as rows:
+        yield rows
+        part = rows.finish()
+        if part is not None:
+            parts.append(part)
+
+
+def _refused(rows: OpenRecordStage, chunks: Iterable[list[Any]]) -> Iterator[list[Any]]:
+    """Stage chunks of rows; gives those that the stage does not take, for the sink's writer."""
+    for chunk in chunks:
+        refused = rows.add_all(chunk)
+        if refused:
+            yield [chunk[index] for index in refused]
+
+
 async def commit(
-    opened: OpenWriters, target: Target, name: str, chunks: Iterable[list[Any]], done: Committed
+    opened: OpenWriters,
+    target: Target,
+    name: str,
+    chunks: Iterable[list[Any]],
+    done: Committed,
+    stage: OpenRecordStage | None,
 ) -> None:
-    """Write chunks of rows, each under a name of its own, by which the sink knows it again."""
+    """Write chunks of rows, each under a name of its own, by which the sink knows it again.
+
+    ``stage`` takes the dead letters of rows that the sink refuses; the writer of their sink gets the others.
+    """
     for number, rows in enumerate(chunks):
         epoch = name if number == 0 else f"{name}.{number}"
         letters = await _write(await opened.get(target), target, epoch, rows, done)
+        if stage is not None:
+            letters = [each for each in letters if not stage.add(each)]
         if letters:
             assert target.letters is not None, "the step's policy names it"
             # Several steps may have one sink of dead letters, and their batches one name.

@@ -38,6 +38,7 @@ from queenstream.spark.sinks.commit import (
     commit,
     committed_of,
     parts_of,
+    stage_records,
 )
 from queenstream.spark.sinks.descriptions import batch_job, described
 from queenstream.spark.sinks.files import ParquetFolder
@@ -142,6 +143,7 @@ class Delivery:
         self._targets = {name: self._target(name, sink) for name, sink in sinks_of(plan).items()}
         self._opened = OpenWriters()  # of what is called on the driver
         self._two_phase: dict[str, TwoPhaseSink] = {}
+        self._aside: dict[tuple[str, str], TwoPhaseSink | None] = {}
         self.samples = Samples()
         self.counts: Counts = {}
         self.written = dict.fromkeys(self._targets, 0)
@@ -151,10 +153,10 @@ class Delivery:
         self._events.run(make_queues(self._plan, self._context("dead letters")))
         for target in self._targets.values():
             self._events.run(self._try(target))
-        for write in self._plan.sinks:
-            found = self._two_phase_sink(write.name, write.sink)
+        for name, target in self._targets.items():
+            found = self._two_phase_sink(name, target.sink)
             if found is not None:
-                self._two_phase[write.name] = found
+                self._two_phase[name] = found
         for sink in self._two_phase.values():
             sink.claim(self._owner, temporary=self._temporary)
 
@@ -242,18 +244,21 @@ class Delivery:
         epoch = f"{self._generation}-{batch:010}"
         for name, target in self._targets.items():
             staged = [receipt.parts[name] for receipt in receipts if name in receipt.parts]
-            parts = list(parts_of(files, name, epoch, in_order=is_ordered(target.sink)))
+            in_order = target.step is not None and is_ordered(target.sink)  # dead letters need no order
+            parts = list(parts_of(files, name, epoch, in_order=in_order))
             if not parts and not staged:
                 continue
             check_ownership(self._storage, self._owner)
             with self._work.at(name), self._described(rows, batch, f"write {name}"):
                 if parts:
-                    # A sink commits a batch once: rows beside those in its own storage go by the writer.
-                    records = None if staged else self._record_stage(name, batch)
-                    done = self._written(rows, target, parts, records, batch)
+                    # A sink commits a batch once: rows beside those in its own storage are committed apart.
+                    sink = self._storage_aside(name, "rest") if staged else self._two_phase.get(name)
+                    letters = self._storage_of_refused(target)
+                    done = self._written(rows, target, parts, (sink, letters), batch)
                     self._count(name, done)
-                    if done.part is not None:
-                        self._commit_again(name, done.part, batch)
+                    self._commit_again(name, sink, done.parts, batch)
+                    if target.letters is not None:
+                        self._commit_again(target.letters.name, letters, done.letters, batch)
                 if staged:
                     self.written[name] += self._two_phase[name].commit(staged, batch)
         if any(receipt.is_staged for receipt in receipts):
@@ -264,9 +269,14 @@ class Delivery:
         rows: DataFrame,
         target: Target,
         parts: Sequence[Part],
-        records: RecordStage | None,
+        into: tuple[TwoPhaseSink | None, TwoPhaseSink | None],
         batch: int,
     ) -> Committed:
+        """Let tasks write staged rows.
+
+        ``into``: the storage of the sink, and that of the dead letters of rows that it refuses.
+        """
+        records, letters = (None if sink is None else sink.record_stage(batch) for sink in into)
         folder = Folder(self._storage.root)
         spark = rows.sparkSession
         here = isinstance(self._storage, Folder)
@@ -277,28 +287,45 @@ class Delivery:
 
                 def call(folder: Folder, part: Part = part) -> None:
                     chunks = chunks_of(folder, part.files, target.name)
-                    self._events.run(commit(self._opened, target, part.epoch, chunks, done))
+                    with stage_records(letters, done.letters) as stage:
+                        self._events.run(commit(self._opened, target, part.epoch, chunks, done, stage))
 
                 if pieces is None:
                     call(folder)
                 else:
                     with_files(pieces, part, call)
             return done
-        write = CommitPart(target, folder, records)
+        write = CommitPart(target, folder, records, letters)
         if pieces is not None:
             return committed_of(commit_pieces(pieces, parts, write))
         return committed_of(spark.sparkContext.parallelize(parts, len(parts)).map(write).collect())
 
-    def _commit_again(self, name: str, part: StagedPart, batch: int) -> None:
-        """Commit what a task has staged from a file; if that is gone, the task stages it again."""
+    def _commit_again(
+        self, name: str, sink: TwoPhaseSink | None, parts: Sequence[StagedPart], batch: int
+    ) -> None:
+        """Commit what tasks have staged from files; if that is gone, they stage it again."""
+        if not parts:
+            return
+        assert sink is not None, "the tasks staged it there"
         try:
-            self.written[name] += self._two_phase[name].commit([part], batch)
+            self.written[name] += sink.commit(parts, batch)
         except StagingLost as error:
             raise Unavailable(str(error)) from error
 
-    def _record_stage(self, name: str, batch: int) -> RecordStage | None:
-        sink = self._two_phase.get(name)
-        return None if sink is None else sink.record_stage(batch)
+    def _storage_aside(self, name: str, note: str) -> TwoPhaseSink | None:
+        """The storage of a sink for rows that are committed apart from the others of a batch."""
+        if (name, note) not in self._aside:
+            sink = self._two_phase.get(name)
+            aside = self._aside[name, note] = None if sink is None else sink.aside(note)
+            if aside is not None:
+                aside.claim(self._owner, temporary=self._temporary)
+        return self._aside[name, note]
+
+    def _storage_of_refused(self, target: Target) -> TwoPhaseSink | None:
+        """Where the dead letters of rows that a sink refuses are staged. Each step has its own."""
+        if target.letters is None:
+            return None
+        return self._storage_aside(target.letters.name, f"refused:{target.name}")
 
     def _described(self, rows: DataFrame, batch: int, work: str) -> AbstractContextManager[None]:
         """Spark's own pages name the jobs of a piece of work."""

@@ -22,6 +22,7 @@ from queenstream.spark.sinks.storage import Folder
 
 PIECES = f"{RECEIPT}, path STRING, at LONG, data BINARY"
 _PIECE_BYTES = 4 << 20
+_FETCHED_BYTES = 16 << 20  # that the driver gets at once, about
 _SCHEMA = pa.schema(
     [("receipt", pa.binary()), ("path", pa.string()), ("at", pa.int64()), ("data", pa.binary())]
 )
@@ -111,9 +112,14 @@ def commit_pieces(pieces: DataFrame, parts: Sequence[Part], commit: CommitPart) 
 
 
 def with_files(pieces: DataFrame, part: Part, work: Callable[[Folder], None]) -> None:
-    """Do something with the files of a part on the driver, which gets them piece by piece."""
+    """Do something with the files of a part on the driver, which copies them to a temporary folder.
+
+    Spark gives the driver a partition at a time, so each has a few pieces.
+    """
+    size = sum(sum(each.bytes.values()) for each in part.files)
+    few = _of_parts(pieces, [part]).repartition(1 + size // _FETCHED_BYTES, "path", "at")
     with tempfile.TemporaryDirectory() as root:
-        collect_files(_of_parts(pieces, [part]).toLocalIterator(), root)
+        collect_files(few.toLocalIterator(), root)
         work(Folder(root))
 
 

@@ -14,12 +14,12 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from queenstream.client._base.brokers import backoff
-from queenstream.connectors.queues import message_maker
+from queenstream.connectors.queues import message_maker, messages_maker
 from queenstream.errors import ConfigError, DatabaseUnusable, PayloadInvalid, QueenstreamError, QueueFull
 from queenstream.pipeline.endpoints import Queue
 from queenstream.pipeline.running import RunOptions
 from queenstream.schemas import Schema
-from queenstream.spark.datasource.database import AGAIN, database_url
+from queenstream.spark.datasource.database import AGAIN, connected, database_url
 from queenstream.spark.datasource.options import DEFAULT_URL, Place, SinkOptions
 from queenstream.spark.datasource.writers import Staged, Stager, Writing, claim, store
 from queenstream.spark.sinks.owner import Owner
@@ -45,6 +45,7 @@ log = logging.getLogger("queenstream.spark")
 
 _LONGEST_WAIT_SECONDS = 5.0  # between two looks at a queue that is full
 _ROWS, _BYTES = 5_000, 4 << 20  # that a task sends at once
+_TOGETHER = 1_000  # records that are encoded at once
 _NAME_BYTES = 255
 _MOST_MESSAGE_BYTES = 8 << 20  # the broker decides about larger ones
 _OWN_COLUMNS = {"data", "partition", "transaction_id", "trace_id"}
@@ -74,6 +75,9 @@ class QueueTable(TwoPhaseSink):
     def record_stage(self, batch: int) -> RecordStage | None:
         writing = self._writing(None)
         return None if writing is None else QueueRecords(self._sink, writing, self._queue, batch)
+
+    def aside(self, note: str) -> TwoPhaseSink:
+        return QueueTable(self._url, self._queue, f"{self._sink} {note}", self._stopping)
 
     def _is_plain(self, schema: Schema) -> bool:
         """Whether rows of these fields are payloads of the queue as they are."""
@@ -173,14 +177,17 @@ class QueueRecords:
             yield OpenQueueRecords(self.queue, lambda: opened.enter_context(stager))
 
 
-class OpenQueueRecords:
+class OpenQueueRecords(OpenRecordStage):
     """The records of a task on their way into the staging table."""
 
     def __init__(self, sink: Queue, connect: Callable[[], Stager]) -> None:
         self._message_of = message_maker(sink)
+        self._messages_of = messages_maker(sink)
         self._connect = connect
         self._stager: Stager | None = None
-        self._waiting: list[tuple[bytes, str, str | None]] = []
+        self._bodies: list[bytes] = []  # that wait to be sent, each with its partition and transaction id
+        self._partitions: list[str] = []
+        self._ids: list[str | None] = []
         self._waiting_bytes = 0
         self._bytes = 0
 
@@ -190,26 +197,59 @@ class OpenQueueRecords:
             body, partition, id = self._message_of(record)
         except PayloadInvalid:
             return False
-        if not 0 < len(partition.encode()) <= _NAME_BYTES or len(body) > _MOST_MESSAGE_BYTES:
+        if not _is_name(partition) or len(body) > _MOST_MESSAGE_BYTES:
             return False
-        self._waiting.append((body, partition, id))
+        self._bodies.append(body)
+        self._partitions.append(partition)
+        self._ids.append(id)
         self._waiting_bytes += len(body)
-        if len(self._waiting) >= _ROWS or self._waiting_bytes >= _BYTES:
-            self._send()
+        self._send_if_many()
         return True
+
+    def add_all(self, records: Sequence[Any]) -> list[int]:
+        """Take several records, in the order in which they are; gives the indexes of those refused."""
+        refused: list[int] = []
+        for first in range(0, len(records), _TOGETHER):
+            some = records[first : first + _TOGETHER]
+            if not self._add_together(some):
+                refused += [first + index for index in super().add_all(some)]
+        return refused
+
+    def _add_together(self, records: Sequence[Any]) -> bool:
+        """Take all records; False: there is one that has to be looked at by itself, and none is taken."""
+        made = self._messages_of(records)
+        if made is None:
+            return False
+        bodies, partitions = made
+        sizes = list(map(len, bodies))
+        if max(sizes) > _MOST_MESSAGE_BYTES or not all(map(_is_name, set(partitions))):
+            return False
+        self._bodies += bodies
+        self._partitions += partitions
+        self._ids += [None] * len(bodies)
+        self._waiting_bytes += sum(sizes)
+        self._send_if_many()
+        return True
+
+    def _send_if_many(self) -> None:
+        if len(self._bodies) >= _ROWS or self._waiting_bytes >= _BYTES:
+            self._send()
 
     def _send(self) -> None:
         if self._stager is None:
             self._stager = self._connect()
-        bodies, partitions, ids = zip(*self._waiting, strict=True)
-        columns = [pa.array(bodies, pa.binary()), pa.array(partitions), pa.array(ids, pa.string())]
+        columns = [
+            pa.array(self._bodies, pa.binary()),
+            pa.array(self._partitions, pa.string()),
+            pa.array(self._ids, pa.string()),
+        ]
         self._stager.add(pa.RecordBatch.from_arrays(columns, names=_PAYLOADS.names))
         self._bytes += self._waiting_bytes
-        self._waiting, self._waiting_bytes = [], 0
+        self._bodies, self._partitions, self._ids, self._waiting_bytes = [], [], [], 0
 
     def finish(self) -> StagedPart | None:
         """Send what is left."""
-        if self._waiting:
+        if self._bodies:
             self._send()
         if self._stager is None:
             return None
@@ -217,13 +257,24 @@ class OpenQueueRecords:
         return StagedPart(staged.task, staged.attempt, staged.messages, self._bytes)
 
 
+def _is_name(partition: str) -> bool:
+    """Whether a partition may be called so."""
+    return 0 < len(partition.encode()) <= _NAME_BYTES
+
+
 def database_of(sink: Queue, told: RunOptions) -> str | None:
-    """The database of a queue's broker; None: the broker does not tell it, and rows go through the broker."""
+    """The database of a queue's broker; None: it is not known or not reachable from here."""
     place = sink.url or os.environ.get("QUEEN_PG") or told.url or os.environ.get("QUEEN_URL") or DEFAULT_URL
     if place.startswith(("postgres://", "postgresql://")):
         return place
     token = (told.token if sink.url is None else None) or os.environ.get("QUEEN_TOKEN")
     try:
-        return database_url(Place(None, place, token))
+        url = database_url(Place(None, place, token))
     except QueenstreamError:
+        return None
+    try:
+        with connected(url):
+            return url
+    except QueenstreamError as error:
+        log.warning("%s is written through its broker, which is slower: %s", sink.title, error)
         return None

@@ -59,6 +59,10 @@ class OpenRecordStage(Protocol):
         """Take a record; False: this stage does not take it."""
         ...
 
+    def add_all(self, records: Sequence[Any]) -> list[int]:
+        """Take several records; gives the indexes of those that this stage does not take."""
+        return [index for index, record in enumerate(records) if not self.add(record)]
+
     def finish(self) -> StagedPart | None:
         """Stage what is left; None: there were no records."""
         ...
@@ -91,6 +95,14 @@ class TwoPhaseSink(ABC):
         ``temporary``: the run has no checkpoint, so no other one will go on with this sink.
         """
         del owner, temporary
+
+    def aside(self, note: str) -> TwoPhaseSink | None:
+        """The same storage for rows that are committed apart from the others of a batch; None: there is none.
+
+        ``note`` tells these rows from others that are committed apart.
+        """
+        del note
+        return None
 
     def clean(self, batch: int) -> None:
         """Delete what attempts to stage this batch or earlier ones have left."""
