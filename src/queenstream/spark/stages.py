@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -30,7 +29,7 @@ from queenstream.spark.keyed.stateful import StatefulStep
 from queenstream.spark.keyed.windowed import windowed
 from queenstream.spark.packing import pack, unpack
 from queenstream.spark.records import Item, packed_by_task
-from queenstream.spark.sinks.stage import StageFunction, StageOptions, TaskOutput
+from queenstream.spark.sinks.stage import RecordStages, StageFunction, StageOptions, TaskOutput
 from queenstream.spark.sinks.two_phase import RecordStage
 from queenstream.spark.sources import Decoder
 from queenstream.spark.steps import Passage, Router
@@ -98,11 +97,11 @@ class StageEntry(StageFunction):
         self._records = dict(records or {})
 
     def _put(self, batches: Iterator[pa.RecordBatch], stage: TaskOutput) -> None:
-        with contextlib.ExitStack() as opened:
-            records = {sink: opened.enter_context(rows.open()) for sink, rows in self._records.items()}
+        records = RecordStages(self._records, stage)
+        with records.open():
             for passage in self._entry.passages(batches, stage.troubles):
                 for sub, (sink, _, _, item) in enumerate(passage.routed):
-                    if sink in records and records[sink].add(item.record):
+                    if records.add(sink, item.record):
                         continue
                     place = (not item.due, (item.time or 0) if item.due else 0, item.seq, sub)
                     stage.add(sink, place, packed_by_task(item.record, item.key))
@@ -110,10 +109,7 @@ class StageEntry(StageFunction):
                     for sink, _, _, item in passage.routed[-_SHOWN:]:
                         stage.sample(sink, item.record)
                 stage.add_troubles()
-            for sink, rows in records.items():
-                staged = rows.finish()
-                if staged is not None:
-                    stage.receipt.parts[sink] = staged
+                records.pass_on()
 
 
 class ReplayEntry(Entry):

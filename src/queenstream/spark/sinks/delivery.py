@@ -6,6 +6,7 @@ the sinks get the same rows, whatever the steps do.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +40,8 @@ from queenstream.spark.sinks.commit import (
     parts_of,
 )
 from queenstream.spark.sinks.descriptions import batch_job, described
-from queenstream.spark.sinks.files import ParquetFolder
+from queenstream.spark.sinks.files import FilesSink
+from queenstream.spark.sinks.frames import FrameOutput
 from queenstream.spark.sinks.names import letters_name, letters_of, sinks_of
 from queenstream.spark.sinks.pieces import commit_pieces, read_pieces, with_files, write_pieces
 from queenstream.spark.sinks.prepared import PreparedBatches
@@ -57,14 +59,17 @@ from queenstream.spark.sinks.staged import chunks_of
 from queenstream.spark.sinks.storage import Folder, HadoopFolder
 from queenstream.spark.sinks.two_phase import (
     ColumnStage,
+    FrameStage,
     RecordStage,
     StagedPart,
     StagingLost,
     TwoPhaseSink,
 )
 
-Outputs = Sequence[tuple[DataFrame, Stage]]
-"""The rows of a batch, with what stages them: a function for ``mapInArrow``."""
+_LAST_BATCH = 2**63 - 1  # that there can be
+
+Outputs = Sequence[tuple[DataFrame, Stage | FrameOutput]]
+"""The rows of a batch, with what stages them: a function for ``mapInArrow``, or a writer of Spark's."""
 
 
 class Query(Protocol):
@@ -98,6 +103,10 @@ class SinkBatch(Protocol):
 
     def record_stage(self, name: str) -> RecordStage | None:
         """How tasks stage records in the storage of a sink; None: they cannot."""
+        ...
+
+    def frame_stage(self, name: str, schema: Schema) -> FrameStage | None:
+        """How Spark itself stages rows in the storage of a sink; None: it cannot."""
         ...
 
 
@@ -145,11 +154,14 @@ class Delivery:
         """Connect to all sinks once: what is wrong with one is told before the first row is made."""
         self._events.run(make_queues(self._plan, self._context("dead letters")))
         for target in self._targets.values():
-            self._events.run(self._try(target))
+            if not (isinstance(target.sink, Files) and target.sink.remote):  # Spark's writer connects there
+                self._events.run(self._try(target))
         for write in self._plan.sinks:
             found = self._two_phase_sink(write.name, write.sink)
             if found is not None:
                 self._two_phase[write.name] = found
+        if not self._prepared.has_undelivered():
+            self._clean(_LAST_BATCH)
 
     def deliver(self, query: Query, rows: DataFrame, batch: int) -> Delivered:
         """Deliver a batch: when it returns, its rows are in the sinks, or their steps' policies have them."""
@@ -175,8 +187,7 @@ class Delivery:
 
     def _stage(self, query: Query, rows: DataFrame, batch: int) -> list[Receipt]:
         self._prepared.begin(batch)
-        for sink in self._two_phase.values():
-            sink.clean(batch)
+        self._clean(batch)
         options = StageOptions(
             pipeline=self._plan.name,
             storage=Folder(self._storage.root),
@@ -184,6 +195,18 @@ class Delivery:
             letters=letters_of(self._plan),
             samples=self.samples.on,
         )
+        try:
+            receipts = self._staged(query, rows, options, batch)
+        except BaseException:
+            with contextlib.suppress(Exception):  # what is left now is deleted before the next attempt
+                self._clean(batch)
+            raise
+        if any(receipt.is_staged for receipt in receipts):
+            # Else nothing will be in a sink that could differ the next time.
+            self._prepared.write(batch, receipts)
+        return receipts
+
+    def _staged(self, query: Query, rows: DataFrame, options: StageOptions, batch: int) -> list[Receipt]:
         receipts: list[Receipt] = []
         with (
             self._work.at(STEPS),
@@ -191,6 +214,9 @@ class Delivery:
             query.outputs(rows, options, _SinkBatch(batch, self._two_phase)) as outputs,
         ):
             for number, (output, stage) in enumerate(outputs):
+                if isinstance(stage, FrameOutput):
+                    receipts += stage.stage(output)
+                    continue
                 if isinstance(self._storage, Folder):
                     told = output.mapInArrow(stage, RECEIPT).collect()
                 else:
@@ -201,10 +227,12 @@ class Delivery:
                 raise StepFailed(receipt.failed)
             for name, shown in receipt.samples.items():
                 self.samples.keep(name, shown)
-        if any(receipt.is_staged for receipt in receipts):
-            # Else nothing will be in a sink that could differ the next time.
-            self._prepared.write(batch, receipts)
         return receipts
+
+    def _clean(self, batch: int) -> None:
+        """Delete what attempts to stage this batch or earlier ones have left in the storage of sinks."""
+        for sink in self._two_phase.values():
+            sink.clean(batch)
 
     def _pieces(self, batch: int) -> str:
         """Where Spark keeps what tasks have staged, if they reach no common folder."""
@@ -239,7 +267,7 @@ class Delivery:
             with self._work.at(name), self._described(rows, batch, f"write {name}"):
                 if parts:
                     # A sink commits a batch once: rows beside those in its own storage go by the writer.
-                    records = None if staged else self._record_stage(name, batch)
+                    records = self._record_stage(target, batch) if not staged else None
                     done = self._written(rows, target, parts, records, batch)
                     self._count(name, done)
                     if done.part is not None:
@@ -286,9 +314,10 @@ class Delivery:
         except StagingLost as error:
             raise Unavailable(str(error)) from error
 
-    def _record_stage(self, name: str, batch: int) -> RecordStage | None:
-        sink = self._two_phase.get(name)
-        return None if sink is None else sink.record_stage(batch)
+    def _record_stage(self, target: Target, batch: int) -> RecordStage | None:
+        """How a task stages all records of a sink, in order; other sinks got theirs before."""
+        sink = self._two_phase.get(target.name)
+        return None if sink is None or not is_ordered(target.sink) else sink.record_stage(batch)
 
     def _described(self, rows: DataFrame, batch: int, work: str) -> AbstractContextManager[None]:
         """Spark's own pages name the jobs of a piece of work."""
@@ -311,8 +340,8 @@ class Delivery:
             url = database_of(sink, self._told)
             noted_as = f"{self._generation} {name}"
             return None if url is None else QueueTable(url, sink, noted_as, self._stopping)
-        if isinstance(sink, Files) and "://" not in str(sink.path):
-            return ParquetFolder(sink, name, self._generation)
+        if isinstance(sink, Files):
+            return FilesSink(sink, name, self._generation)
         return None
 
     def _context(self, name: str) -> Context:
@@ -352,6 +381,9 @@ class _SinkBatch:
 
     def record_stage(self, name: str) -> RecordStage | None:
         return self.sinks[name].record_stage(self.number) if name in self.sinks else None
+
+    def frame_stage(self, name: str, schema: Schema) -> FrameStage | None:
+        return self.sinks[name].frame_stage(schema, self.number) if name in self.sinks else None
 
 
 def _on_driver(sink: Sink) -> bool:

@@ -167,7 +167,7 @@ class QueueRecords:
             yield OpenQueueRecords(self.queue, lambda: opened.enter_context(stager))
 
 
-class OpenQueueRecords:
+class OpenQueueRecords(OpenRecordStage):
     """The records of a task on their way into the staging table."""
 
     def __init__(self, sink: Queue, connect: Callable[[], Stager]) -> None:
