@@ -20,7 +20,7 @@ _NO_MARKER = ("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
 
 
 class SparkParquet(FrameStage):
-    """Writes rows into a folder of their own. ``staging`` is a path in ``location``, ``folder`` one below it."""
+    """Writes rows into a folder of their own below ``folder``, which is below ``staging``."""
 
     def __init__(self, location: Location, staging: str, folder: str) -> None:
         self._location = location
