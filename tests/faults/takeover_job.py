@@ -47,7 +47,7 @@ def main(settings: dict[str, Any]) -> None:
             raise ValueError(f"{record['n']} ends with 3")
         if moment == "stage" and record["n"] == last:
             pause()
-        return {"n": record["n"], "user": record["user"], "drawn": uuid.uuid4().hex}
+        return {**record, "lane": record["user"], "drawn": uuid.uuid4().hex}
 
     def called(row: Record) -> None:
         if moment == "prepared" and row["n"] == 0:

@@ -252,8 +252,7 @@ def csv_bytes(rows: Sequence[Any], schema: Schema | None) -> tuple[bytes, list[R
     refused: list[Refusal] = []
     for index, row in enumerate(rows):
         try:
-            record = as_record(row, schema)
-            records.append({name: _cell(value) for name, value in record.items()})
+            records.append(csv_cells(row, schema))
         except PayloadInvalid as error:
             refused.append((index, error))
     if not records:
@@ -264,6 +263,15 @@ def csv_bytes(rows: Sequence[Any], schema: Schema | None) -> tuple[bytes, list[R
     writer.writerow(names)
     writer.writerows([record.get(name) for name in names] for record in records)
     return text.getvalue().encode(), refused
+
+
+def csv_cells(row: Any, schema: Schema | None) -> dict[str, Any]:
+    """What the cells of a row hold, by the names of their columns.
+
+    >>> csv_cells({"n": 1, "tags": ["a"]}, None)
+    {'n': 1, 'tags': '["a"]'}
+    """
+    return {name: _cell(value) for name, value in as_record(row, schema).items()}
 
 
 def as_record(row: Any, schema: Schema | None) -> Mapping[str, Any]:

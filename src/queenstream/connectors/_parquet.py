@@ -78,7 +78,6 @@ class ParquetFile:
 
 def parquet_bytes(rows: Sequence[Any], schema: Schema | None) -> tuple[bytes, list[Refusal]]:
     """The rows as a file; and those that cannot be: without a schema, they must be alike."""
-    pyarrow, parquet = import_arrow("pyarrow"), import_arrow("pyarrow.parquet")
     records: list[Any] = []
     refused: list[Refusal] = []
     for index, row in enumerate(rows):
@@ -89,13 +88,21 @@ def parquet_bytes(rows: Sequence[Any], schema: Schema | None) -> tuple[bytes, li
     if not records:
         return b"", refused
     try:
-        table = _table(pyarrow, records, schema)
-    except (pyarrow.ArrowException, OverflowError, TypeError) as error:
-        said = PayloadInvalid(f"the rows do not make one table: {error}; give the sink a schema=…")
-        return b"", [(index, said) for index in range(len(rows))]
-    out = pyarrow.BufferOutputStream()
-    parquet.write_table(table, out)
+        table = make_table(records, schema)
+    except PayloadInvalid as error:
+        return b"", [(index, error) for index in range(len(rows))]
+    out = import_arrow("pyarrow").BufferOutputStream()
+    import_arrow("pyarrow.parquet").write_table(table, out)
     return out.getvalue().to_pybytes(), refused
+
+
+def make_table(records: Sequence[Any], schema: Schema | None) -> Any:
+    """Records as a table; ``PayloadInvalid`` if they are not alike."""
+    pyarrow = import_arrow("pyarrow")
+    try:
+        return _table(pyarrow, records, schema)
+    except (pyarrow.ArrowException, OverflowError, TypeError) as error:
+        raise PayloadInvalid(f"the rows do not make one table: {error}; give the sink a schema=…") from None
 
 
 def _table(pyarrow: Any, records: Sequence[Any], schema: Schema | None) -> Any:

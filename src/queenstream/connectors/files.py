@@ -196,7 +196,7 @@ class FilesWriter:
     def __init__(self, sink: Files, context: Context) -> None:
         assert sink.format is not None
         if sink.remote:  # a plan says so by line; a path would become a folder called "s3a:"
-            raise ConfigError(f"{sink.label} is not on this machine, and files are only written there")
+            raise ConfigError(f"{sink.label} is not on this machine; Spark writes Parquet there")
         if sink.format not in _ENCODE:
             raise ConfigError(f"{sink.format} files can only be read; write 'ndjson', 'csv' or 'parquet'")
         self._folder = Path(sink.place)

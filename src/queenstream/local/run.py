@@ -65,8 +65,8 @@ def start(plan: Plan, options: RunOptions) -> LocalRun:
 
 
 def _refuse_remote_files(plan: Plan) -> None:
-    """Say by line which sources are on file systems that only Spark reads."""
-    problems = tuple(
+    """Say by line which sources and sinks are on file systems that only Spark reaches."""
+    problems = [
         Problem(
             str(read.where),
             read.name,
@@ -75,9 +75,18 @@ def _refuse_remote_files(plan: Plan) -> None:
         )
         for read in plan.sources
         if isinstance(read.source, Files) and read.source.remote
-    )
+    ]
+    problems += [
+        Problem(
+            str(node.where),
+            node.name,
+            f"{does} {sink.label}, and the local engine writes files of this machine only",
+            "run with engine='spark', or name a folder (NFS is one, too)",
+        )
+        for node, does, sink in plan.remote_files
+    ]
     if problems:
-        raise PipelineError(plan.name, problems)
+        raise PipelineError(plan.name, tuple(problems))
 
 
 class LocalRun(Summarized):

@@ -202,11 +202,6 @@ def _check_files(sink: Sink, report: Report) -> None:
         return
     if sink.format in ("text", "orc"):
         report(f"writes {sink.format} files, which can only be read", "write format='ndjson' or 'parquet'")
-    if sink.remote:
-        report(
-            f"writes files to {sink.label}, and files are written on file systems of this machine only",
-            "name a folder (NFS is one, too), or write a queue or a table",
-        )
 
 
 def _check_side(endpoint: Endpoint, side: Side, report: Report) -> None:

@@ -223,7 +223,8 @@ class Files(Source[Record], Sink):
 
     Written files are placed whole, under their final name, when their batch is done. ``follow``: the folder
     grows. ``max_files`` is how many files a batch on Spark takes at most. On Spark, ``s3a://``, ``hdfs://``
-    and every other file system that Hadoop knows can be read.
+    and every other file system that Hadoop knows can be read; Parquet of a plan of expressions can be
+    written there.
 
     >>> Files("in/orders.ndjson").format
     'ndjson'

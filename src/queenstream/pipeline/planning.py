@@ -12,7 +12,7 @@ from typing import Literal
 from queenstream import windows
 from queenstream.errors import ConfigError
 from queenstream.pipeline import checking, describing, fingerprints
-from queenstream.pipeline.endpoints import Cassandra, Postgres, Sink
+from queenstream.pipeline.endpoints import Cassandra, Files, Postgres, Sink
 from queenstream.pipeline.lineage import in_order, keys_of
 from queenstream.pipeline.nodes import (
     Aggregation,
@@ -112,6 +112,17 @@ class Plan:
     def sinks(self) -> tuple[Write, ...]:
         """The nodes that write."""
         return tuple(node for node in self.nodes if isinstance(node, Write))
+
+    @property
+    def remote_files(self) -> list[tuple[Node, str, Files]]:
+        """The folders of other file systems that it writes, each with the step and with what is written."""
+        found: list[tuple[Node, str, Sink]] = [(node, "writes files to", node.sink) for node in self.sinks]
+        found += [
+            (node, "has its dead letters in files at", node.policy.letters.sink)
+            for node in self.nodes
+            if node.policy.letters is not None
+        ]
+        return [(node, does, sink) for node, does, sink in found if isinstance(sink, Files) and sink.remote]
 
     @property
     def dead_letters(self) -> tuple[Sink, ...]:

@@ -134,11 +134,12 @@ class Compiler:
             return
         if self._is_ordered and self.has_state:
             rows = rows.sortWithinPartitions(*map(f.expr, flow.PLACE))
-        yield [(rows, StageFlow(options))]
+        yield [(rows, StageFlow(options, self._record_stages(batch, in_order=False)))]
 
-    def _record_stages(self, batch: SinkBatch) -> dict[str, RecordStage]:
-        """The sinks in whose own storage tasks stage records."""
-        stages = {write.name: batch.record_stage(write.name) for write in self._plan.sinks}
+    def _record_stages(self, batch: SinkBatch, *, in_order: bool = True) -> dict[str, RecordStage]:
+        """How tasks stage records in the storage of sinks; without ``in_order``, of unordered ones only."""
+        writes = [write for write in self._plan.sinks if in_order or not is_ordered(write.sink)]
+        stages = {write.name: batch.record_stage(write.name) for write in writes}
         return {name: stage for name, stage in stages.items() if stage is not None}
 
     def compile(self, sources: Mapping[str, DataFrame]) -> DataFrame:

@@ -13,6 +13,8 @@ from queenstream.spark.files import FileSource
 from queenstream.spark.homes import Home
 from queenstream.spark.kafka import KafkaDecoder, read_kafka, typed_rows
 from queenstream.spark.native import source_columns
+from queenstream.spark.sinks.delivery import is_ordered
+from queenstream.spark.sinks.names import sinks_of
 from queenstream.spark.sources import (
     FED,
     Decoder,
@@ -43,7 +45,8 @@ class Sources:
         """Look which files there are, for the sources of which tasks read them."""
         for read in self._plan.sources:
             if isinstance(read.source, Files) and not is_fed(read.source):
-                source = FileSource(self._spark, self._plan, read, self._told, home)
+                in_order = any(is_ordered(sink) for sink in sinks_of(self._plan).values())
+                source = FileSource(self._spark, self._plan, read, self._told, home, in_order=in_order)
                 source.open()
                 self.files[read.name] = source
 

@@ -25,6 +25,7 @@ from queenstream.connectors.events import Events
 from queenstream.connectors.reporting import reporter_for, without_secrets
 from queenstream.connectors.rules import with_rules
 from queenstream.errors import CheckpointError, ConfigError, OwnershipLost, QueenstreamError, RunFailed
+from queenstream.pipeline.endpoints import Files
 from queenstream.pipeline.fields import MissingFields
 from queenstream.pipeline.metrics import prometheus_text, serve_prometheus
 from queenstream.pipeline.nodes import Read
@@ -50,6 +51,7 @@ from queenstream.spark.partitions import check_partitions
 from queenstream.spark.restarts import Restarts
 from queenstream.spark.session import query_session
 from queenstream.spark.sinks.delivery import Delivery, Query
+from queenstream.spark.sinks.files import refuse_remote
 from queenstream.spark.sinks.names import sinks_of
 from queenstream.spark.sinks.owner import check_ownership, take_ownership
 from queenstream.spark.sinks.storage import folder_at
@@ -81,6 +83,8 @@ def start(plan: Plan, options: RunOptions) -> SparkRun:
         if marks_end(read.source):
             reader_for(read.source, Context(plan.name, read.name, options.url, token=options.token))
     for name, sink in sinks_of(plan).items():
+        if isinstance(sink, Files) and sink.remote:  # Spark writes there, if that turns out to be possible
+            continue
         writer_for(sink, Context(plan.name, name, options.url, token=options.token))
     run = SparkRun(with_rules(plan, options), options)
     run.start()
@@ -152,6 +156,7 @@ class SparkRun(Summarized):
             self._enter("plan")
             self._sources = Sources(spark, self.plan, self._options)
             self._native = native(self.plan, self._sources.rows)
+            refuse_remote(self.plan, {} if self._native is None else self._native.columns)
             self._home = self._sources.home = home_for(
                 spark,
                 self.plan,

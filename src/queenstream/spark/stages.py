@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -32,8 +31,8 @@ from queenstream.spark.keyed.stateful import StatefulStep
 from queenstream.spark.keyed.windowed import windowed
 from queenstream.spark.packing import pack, unpack
 from queenstream.spark.records import Item, packed_by_task
-from queenstream.spark.sinks.stage import StageFunction, StageOptions, TaskOutput
-from queenstream.spark.sinks.two_phase import OpenRecordStage, RecordStage
+from queenstream.spark.sinks.stage import RecordStages, StageFunction, StageOptions, TaskOutput
+from queenstream.spark.sinks.two_phase import RecordStage
 from queenstream.spark.sources import Decoder
 from queenstream.spark.steps import Passage, Router
 
@@ -103,31 +102,25 @@ class StageEntry(StageFunction):
         self._records = dict(records or {})
 
     def _put(self, batches: Iterator[pa.RecordBatch], stage: TaskOutput) -> None:
-        with contextlib.ExitStack() as opened:
-            records = {sink: opened.enter_context(rows.open()) for sink, rows in self._records.items()}
+        records = RecordStages(self._records, stage)
+        with records.open():
             for passage in self._entry.passages(batches, stage.troubles, together=1):
                 first = 0
                 for sink, routed in groupby(passage.routed, _TO):
                     items = [each.item for each in routed]
-                    self._stage(sink, items, first, records.get(sink), stage)
+                    self._stage(sink, items, first, records, stage)
                     first += len(items)
                 if stage.keeps_samples:
                     for sink, _, _, item in passage.routed[-_SHOWN:]:
                         stage.sample(sink, item.record)
                 stage.add_troubles()
-            for sink, rows in records.items():
-                staged = rows.finish()
-                if staged is not None:
-                    stage.receipt.parts[sink] = staged
+                records.pass_on()
 
     def _stage(
-        self, sink: str, items: list[Item], first: int, rows: OpenRecordStage | None, stage: TaskOutput
+        self, sink: str, items: list[Item], first: int, records: RecordStages, stage: TaskOutput
     ) -> None:
         """Stage rows of one sink; ``first``: the number of the first of them in its piece of work."""
-        in_file: Iterable[int] = range(len(items))
-        if rows is not None:
-            in_file = rows.add_all([each.record for each in items])
-        for index in in_file:
+        for index in records.add_all(sink, [each.record for each in items]):
             item = items[index]
             place = (not item.due, (item.time or 0) if item.due else 0, item.seq, first + index)
             stage.add(sink, place, packed_by_task(item.record, item.key))

@@ -29,6 +29,7 @@ def sinks(settings: dict[str, Any]) -> list[Sink]:
         Queue("lanes", partition_by="lane"),  # which refuses rows without a lane
         Files(folder / "lines", format="ndjson"),
         Files(folder / "columns", format="parquet"),
+        Files(folder / "cells", format="csv"),
         Postgres("appended", url=settings["database"], create_table=True, schema="n bigint, drawn string"),
         Postgres(
             "kept", url=settings["database"], create_table=True, schema="n bigint, drawn string", key="n"
@@ -62,10 +63,15 @@ def main(settings: dict[str, Any]) -> None:
     others = sinks(settings)
     before = 0 if moment == "prepared" else 3  # so many sinks have the batch when it is killed
     ends = [*others[:before], *caller, *others[before:]]
-    rows = Pipeline("delivery").source(Queue("events"), name="events")
-    if settings["state"]:
+    schema = "n bigint, user string" if settings["plan"] == "native" else None
+    rows = Pipeline("delivery").source(Queue("events", schema=schema), name="events")
+    if settings["plan"] == "state":
         rows = rows.deduplicate("n", within="1h")
-    rows = rows.transform("draw", draw, on_error=DeadLetters("dead"))
+    if settings["plan"] == "native":
+        rows = rows.filter("n % 10 <> 3")
+        rows = rows.with_columns(drawn="user", lane="case when n % 10 <> 7 then user end")
+    else:
+        rows = rows.transform("draw", draw, on_error=DeadLetters("dead"))
     for end in ends:
         rows = rows.to(end, on_error=DeadLetters("refused"))
     rows.run(checkpoint=settings["checkpoint"], url=settings["broker"], until="caught_up", master="local[2]")

@@ -63,10 +63,20 @@ def has_end(plan: Plan, source: Files) -> bool:
 
 
 class FileSource:
-    """A source of files in one run. ``open`` it before anything is read."""
+    """A source of files in one run. ``open`` it before anything is read.
+
+    ``in_order``: some sink of the plan gets its rows in the order of the files.
+    """
 
     def __init__(
-        self, spark: SparkSession, plan: Plan, read: nodes.Read, told: RunOptions, home: Home
+        self,
+        spark: SparkSession,
+        plan: Plan,
+        read: nodes.Read,
+        told: RunOptions,
+        home: Home,
+        *,
+        in_order: bool = True,
     ) -> None:
         assert isinstance(read.source, Files)
         self._spark = spark
@@ -87,6 +97,7 @@ class FileSource:
             end=_end_file(self._source) if has_end(plan, self._source) else None,
             least_size=0 if self._source.max_files is None else -(-most // self._source.max_files),
         )
+        self._in_order = in_order
         self._way: Way = "lines"
 
     def open(self) -> None:
@@ -186,7 +197,7 @@ class FileSource:
 
     def _typed(self, load: Load, schema: Schema) -> DataFrame:
         if self._way == "columns":
-            return self._columns(load, schema, ordered=_needs_order(self._plan))
+            return self._columns(load, schema, ordered=_needs_order(self._plan, in_order=self._in_order))
         whole = self._source.columns
         assert whole is not None, "it has a schema"
         assert self._source.format is not None
@@ -264,11 +275,16 @@ def _end_file(source: Files) -> bytes:
     return written.getvalue()
 
 
-def _needs_order(plan: Plan) -> bool:
-    """Whether it matters to a plan without Python which record comes before which."""
+def _needs_order(plan: Plan, *, in_order: bool) -> bool:
+    """Whether it matters to a plan without Python which record comes before which.
+
+    ``in_order``: it does to a sink.
+    """
     if any(node.policy.outcomes != ("fail",) or node.policy.callback is not None for node in plan.nodes):
         return True
     [*stateful] = (node for node in plan.nodes if node.keeps_state)
+    if not stateful:
+        return in_order
     return not (
         len(stateful) == 1
         and isinstance(stateful[0], nodes.Aggregation)

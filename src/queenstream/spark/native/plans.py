@@ -32,7 +32,8 @@ from queenstream.spark.native.needed import needed
 from queenstream.spark.native.replays import Replays
 from queenstream.spark.native.stage import StageColumns
 from queenstream.spark.native.steps import Load, check_readable, is_in_pieces, read, through
-from queenstream.spark.sinks.delivery import SinkBatch, is_ordered
+from queenstream.spark.sinks.delivery import Outputs, SinkBatch, is_ordered
+from queenstream.spark.sinks.frames import FrameOutput
 from queenstream.spark.sinks.stage import StageOptions
 from queenstream.spark.sources import marks_end
 
@@ -63,6 +64,11 @@ class Native:
     def rows(self) -> DataFrame:
         """The query."""
         return self._rows
+
+    @property
+    def columns(self) -> dict[str, Schema]:
+        """By sink, the fields of its rows, where these are all that Spark computes for it."""
+        return {} if self._frame.fails else self._schemas
 
     @property
     def output_mode(self) -> str:
@@ -157,9 +163,7 @@ class Native:
         return self._with_state is not None
 
     @contextmanager
-    def outputs(
-        self, rows: DataFrame, options: StageOptions, batch: SinkBatch
-    ) -> Iterator[list[tuple[DataFrame, StageColumns]]]:
+    def outputs(self, rows: DataFrame, options: StageOptions, batch: SinkBatch) -> Iterator[Outputs]:
         """The rows of a batch for each sink, with what stages them."""
         failures = self._failures.reader if self._frame.fails else None
         if self._alone is not None:
@@ -183,9 +187,13 @@ class Native:
         options: StageOptions,
         batch: SinkBatch,
         failures: FailureReader | None,
-    ) -> tuple[DataFrame, StageColumns]:
+    ) -> tuple[DataFrame, StageColumns | FrameOutput]:
         schema = self._schemas[write.name]
+        frame = None if self._frame.fails else batch.frame_stage(write.name, schema)
+        if frame is not None:
+            return rows.select(f"{RECORD}.*"), FrameOutput(write.name, frame, samples=options.samples)
         columns = batch.column_stage(write.name, schema, lambda: rows.select(f"{RECORD}.*").schema)
+        records = None if columns is not None or is_ordered(write.sink) else batch.record_stage(write.name)
         if self._with_state is not None:  # whose rows come in any order
             in_order = (f.col(TIME).asc_nulls_last(), f.col(SEQ))
             order = () if columns is None else columns.order
@@ -196,7 +204,7 @@ class Native:
             elif order is not None:
                 keys = [f.col(RECORD).getField(name) for name in order]
                 rows = rows.repartition(*keys).sortWithinPartitions(*in_order)
-        return rows, StageColumns(options, write.name, schema, failures, columns, batch.number)
+        return rows, StageColumns(options, write.name, schema, failures, columns, batch.number, records)
 
     def _straight(self) -> tuple[Node, Frame]:
         """Without state: from the source to where branches part, or to the sink."""

@@ -20,15 +20,16 @@ from queenstream.spark.expressions import RECORD, Wide
 from queenstream.spark.kinds import SIMPLE
 from queenstream.spark.native.failures import FAILURE, FailureReader
 from queenstream.spark.records import packed_by_task
-from queenstream.spark.sinks.stage import StageFunction, StageOptions, TaskOutput
-from queenstream.spark.sinks.two_phase import ColumnStage
+from queenstream.spark.sinks.stage import RecordStages, StageFunction, StageOptions, TaskOutput
+from queenstream.spark.sinks.two_phase import ColumnStage, RecordStage
 from queenstream.windows import from_us
 
 
 class StageColumns(StageFunction):
     """Stages the rows of one sink. ``failures``: what reads the rows that steps failed on.
 
-    ``columns``: what stages them in the sink's own storage; None: they go to a file of the checkpoint.
+    ``columns``: what stages them in the sink's own storage as columns, ``records``: as records. Without one
+    of them, rows go to a file of the checkpoint.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class StageColumns(StageFunction):
         failures: FailureReader | None = None,
         columns: ColumnStage | None = None,
         batch: int = 0,
+        records: RecordStage | None = None,
     ) -> None:
         super().__init__(options)
         self._sink = sink
@@ -46,22 +48,29 @@ class StageColumns(StageFunction):
         self._failures = failures
         self._column_stage = columns
         self._batch = batch
+        self._records = {} if records is None or columns is not None else {sink: records}
 
     def _put(self, batches: Iterator[pa.RecordBatch], stage: TaskOutput) -> None:
         rows = (self._without_failures(batch, stage) for batch in batches)
+        records = RecordStages(self._records, stage)
         columns = self._column_stage
         if columns is not None:
-            staged = columns.stage(
-                self._taken(rows, columns.required, stage), batch=self._batch, task=stage.task
-            )
+            taken = self._taken(rows, columns.required, stage, records)
+            staged = columns.stage(taken, batch=self._batch, task=stage.task)
             if staged is not None:
                 stage.receipt.parts[self._sink] = staged
-        else:
+            return
+        with records.open():
             for batch in rows:
-                self._add(batch, stage)
+                self._add(batch, stage, records)
+                records.pass_on()
 
     def _taken(
-        self, batches: Iterator[pa.RecordBatch], required: str | None, stage: TaskOutput
+        self,
+        batches: Iterator[pa.RecordBatch],
+        required: str | None,
+        stage: TaskOutput,
+        records: RecordStages,
     ) -> Iterator[pa.RecordBatch]:
         """The columns of the records that the sink's own storage takes. The others go to the file."""
         for batch in batches:
@@ -69,7 +78,7 @@ class StageColumns(StageFunction):
             if required is not None:
                 values = rows.column(RECORD).field(required)
                 if values.null_count:
-                    self._add(rows.filter(values.is_null()), stage)
+                    self._add(rows.filter(values.is_null()), stage, records)
                     rows = rows.filter(values.is_valid())
             yield self._columns(rows, stage)
 
@@ -82,10 +91,15 @@ class StageColumns(StageFunction):
                 stage.sample(self._sink, record)
         return columns
 
-    def _add(self, batch: pa.RecordBatch, stage: TaskOutput) -> None:
+    def _add(self, batch: pa.RecordBatch, stage: TaskOutput, staged: RecordStages) -> None:
         records = values_of(batch.column(RECORD), types.Struct(self._schema.fields))
         times = batch.column(TIME).cast(pa.int64()).to_pylist()
+        if stage.keeps_samples and self._sink in staged:
+            for record in records[-MOST_SAMPLES:]:
+                stage.sample(self._sink, record)
         for record, time, seq in zip(records, times, batch.column(SEQ).to_pylist(), strict=True):
+            if staged.add(self._sink, record):
+                continue
             place = (time is None, time or 0, seq or 0, 0)
             stage.add(self._sink, place, packed_by_task(record, None))
 

@@ -6,6 +6,7 @@ the sinks get the same rows, whatever the steps do.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +42,8 @@ from queenstream.spark.sinks.commit import (
     stage_records,
 )
 from queenstream.spark.sinks.descriptions import batch_job, described
-from queenstream.spark.sinks.files import ParquetFolder
+from queenstream.spark.sinks.files import FilesSink
+from queenstream.spark.sinks.frames import FrameOutput
 from queenstream.spark.sinks.names import letters_name, letters_of, sinks_of
 from queenstream.spark.sinks.owner import Owner, check_ownership
 from queenstream.spark.sinks.pieces import commit_pieces, read_pieces, with_files, write_pieces
@@ -60,14 +62,17 @@ from queenstream.spark.sinks.staged import chunks_of
 from queenstream.spark.sinks.storage import Folder, HadoopFolder
 from queenstream.spark.sinks.two_phase import (
     ColumnStage,
+    FrameStage,
     RecordStage,
     StagedPart,
     StagingLost,
     TwoPhaseSink,
 )
 
-Outputs = Sequence[tuple[DataFrame, Stage]]
-"""The rows of a batch, with what stages them: a function for ``mapInArrow``."""
+_LAST_BATCH = 2**63 - 1  # that there can be
+
+Outputs = Sequence[tuple[DataFrame, Stage | FrameOutput]]
+"""The rows of a batch, with what stages them: a function for ``mapInArrow``, or a writer of Spark's."""
 
 
 class Query(Protocol):
@@ -101,6 +106,10 @@ class SinkBatch(Protocol):
 
     def record_stage(self, name: str) -> RecordStage | None:
         """How tasks stage records in the storage of a sink; None: they cannot."""
+        ...
+
+    def frame_stage(self, name: str, schema: Schema) -> FrameStage | None:
+        """How Spark itself stages rows in the storage of a sink; None: it cannot."""
         ...
 
 
@@ -152,13 +161,16 @@ class Delivery:
         """Connect to all sinks once, and take over those that earlier runs of the checkpoint have written."""
         self._events.run(make_queues(self._plan, self._context("dead letters")))
         for target in self._targets.values():
-            self._events.run(self._try(target))
+            if not (isinstance(target.sink, Files) and target.sink.remote):  # Spark's writer connects there
+                self._events.run(self._try(target))
         for name, target in self._targets.items():
             found = self._two_phase_sink(name, target.sink)
             if found is not None:
                 self._two_phase[name] = found
         for sink in self._two_phase.values():
             sink.claim(self._owner, temporary=self._temporary)
+        if not self._prepared.has_undelivered():
+            self._clean(_LAST_BATCH)
 
     def deliver(self, query: Query, rows: DataFrame, batch: int) -> Delivered:
         """Deliver a batch: when it returns, its rows are in the sinks, or their steps' policies have them."""
@@ -185,8 +197,7 @@ class Delivery:
 
     def _stage(self, query: Query, rows: DataFrame, batch: int) -> list[Receipt]:
         self._prepared.begin(batch)
-        for sink in self._two_phase.values():
-            sink.clean(batch)
+        self._clean(batch)
         options = StageOptions(
             pipeline=self._plan.name,
             storage=Folder(self._storage.root),
@@ -194,6 +205,19 @@ class Delivery:
             letters=letters_of(self._plan),
             samples=self.samples.on,
         )
+        try:
+            receipts = self._staged(query, rows, options, batch)
+        except BaseException:
+            with contextlib.suppress(Exception):  # what is left now is deleted before the next attempt
+                self._clean(batch)
+            raise
+        if any(receipt.is_staged for receipt in receipts):
+            # Else nothing will be in a sink that could differ the next time.
+            check_ownership(self._storage, self._owner)
+            self._prepared.write(batch, receipts)
+        return receipts
+
+    def _staged(self, query: Query, rows: DataFrame, options: StageOptions, batch: int) -> list[Receipt]:
         receipts: list[Receipt] = []
         with (
             self._work.at(STEPS),
@@ -201,6 +225,9 @@ class Delivery:
             query.outputs(rows, options, _SinkBatch(batch, self._two_phase)) as outputs,
         ):
             for number, (output, stage) in enumerate(outputs):
+                if isinstance(stage, FrameOutput):
+                    receipts += stage.stage(output)
+                    continue
                 if isinstance(self._storage, Folder):
                     told = output.mapInArrow(stage, RECEIPT).collect()
                 else:
@@ -211,11 +238,12 @@ class Delivery:
                 raise StepFailed(receipt.failed)
             for name, shown in receipt.samples.items():
                 self.samples.keep(name, shown)
-        if any(receipt.is_staged for receipt in receipts):
-            # Else nothing will be in a sink that could differ the next time.
-            check_ownership(self._storage, self._owner)
-            self._prepared.write(batch, receipts)
         return receipts
+
+    def _clean(self, batch: int) -> None:
+        """Delete what attempts to stage this batch or earlier ones have left in the storage of sinks."""
+        for sink in self._two_phase.values():
+            sink.clean(batch)
 
     def _pieces(self, batch: int) -> str:
         """Where Spark keeps what tasks have staged, if they reach no common folder."""
@@ -348,8 +376,8 @@ class Delivery:
             url = database_of(sink, self._told)
             noted_as = f"{self._generation} {name}"
             return None if url is None else QueueTable(url, sink, noted_as, self._stopping)
-        if isinstance(sink, Files) and "://" not in str(sink.path):
-            return ParquetFolder(sink, name, self._generation)
+        if isinstance(sink, Files):
+            return FilesSink(sink, name, self._generation)
         return None
 
     def _context(self, name: str) -> Context:
@@ -389,6 +417,9 @@ class _SinkBatch:
 
     def record_stage(self, name: str) -> RecordStage | None:
         return self.sinks[name].record_stage(self.number) if name in self.sinks else None
+
+    def frame_stage(self, name: str, schema: Schema) -> FrameStage | None:
+        return self.sinks[name].frame_stage(schema, self.number) if name in self.sinks else None
 
 
 def _on_driver(sink: Sink) -> bool:

@@ -43,6 +43,14 @@ class PreparedBatches:
                 "checkpoint folder to begin anew"
             ) from None
 
+    def has_undelivered(self) -> bool:
+        """Whether a batch is prepared that not all sinks have."""
+        batches = (int(name) for name in self._storage.names(FOLDER) if name.isdecimal())
+        return any(
+            _RECEIPTS in self._storage.names(self.folder(batch)) and not self.is_done(batch)
+            for batch in batches
+        )
+
     def begin(self, batch: int) -> None:
         """Delete what older batches, and tries of this one that came to nothing, have left."""
         for name in self._storage.names(FOLDER):

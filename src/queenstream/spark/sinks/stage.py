@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import uuid
 from abc import ABC, abstractmethod
@@ -21,7 +22,7 @@ from queenstream.spark.failures import Troubles
 from queenstream.spark.records import packed_by_task, unpacked
 from queenstream.spark.sinks.staged import Place, StagedFile, StagedRowsWriter
 from queenstream.spark.sinks.storage import Folder
-from queenstream.spark.sinks.two_phase import StagedPart
+from queenstream.spark.sinks.two_phase import OpenRecordStage, RecordStage, StagedPart
 
 RECEIPT = "receipt BINARY"
 
@@ -83,7 +84,7 @@ class TaskOutput:
             self._writer = self._begin()
         self._writer.add(sink, place, data)
         if self._options.samples:
-            self._keep(sink, data)
+            self.keep(sink, data)
 
     @property
     def keeps_samples(self) -> bool:
@@ -92,9 +93,10 @@ class TaskOutput:
 
     def sample(self, sink: str, record: Any) -> None:
         """A row that goes to a sink by another way."""
-        self._keep(sink, packed_by_task(record, None))
+        self.keep(sink, packed_by_task(record, None))
 
-    def _keep(self, sink: str, data: bytes) -> None:
+    def keep(self, sink: str, data: bytes) -> None:
+        """The same of a packed record."""
         kept = self._samples.setdefault(sink, [])
         kept.append(data)
         del kept[:-MOST_SAMPLES]
@@ -181,22 +183,83 @@ class StageFunction(ABC):
     def _put(self, batches: Iterator[pa.RecordBatch], stage: TaskOutput) -> None: ...
 
 
+class RecordStages:
+    """The sinks in whose own storage a task stages its records. What they refuse goes to the task's file."""
+
+    def __init__(self, stages: Mapping[str, RecordStage], output: TaskOutput) -> None:
+        self._stages = stages
+        self._output = output
+        self._opened: dict[str, OpenRecordStage] = {}
+        self._refused = 0
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """Begin; when this ends, everything is staged."""
+        with contextlib.ExitStack() as opened:
+            for sink, stage in self._stages.items():
+                self._opened[sink] = opened.enter_context(stage.open())
+            yield
+            for sink, records in self._opened.items():
+                staged = records.finish()
+                if staged is not None:
+                    self._output.receipt.parts[sink] = staged
+            self.pass_on()
+
+    def __contains__(self, sink: str) -> bool:
+        return sink in self._stages
+
+    def add(self, sink: str, record: Any) -> bool:
+        """Take a record; False: this sink is none of these, or does not take it."""
+        records = self._opened.get(sink)
+        return records is not None and records.add(record)
+
+    def add_all(self, sink: str, records: Sequence[Any]) -> Sequence[int]:
+        """Take several records of a sink; gives the indexes of those that it does not take."""
+        stage = self._opened.get(sink)
+        return range(len(records)) if stage is None else stage.add_all(records)
+
+    def pass_on(self) -> None:
+        """Give what was refused later to the task's file."""
+        for sink, records in self._opened.items():
+            for record in records.take_refused():
+                place = (True, 0, self._refused, self._output.task)
+                self._output.add(sink, place, packed_by_task(record, None))
+                self._refused += 1
+
+
 class StageFlow(StageFunction):
-    """Stages the rows of a plan with Python in it (``flow.ROW``)."""
+    """Stages the rows of a plan with Python in it (``flow.ROW``).
+
+    ``records``: by sink, how its records are staged in its own storage.
+    """
+
+    def __init__(self, options: StageOptions, records: Mapping[str, RecordStage] | None = None) -> None:
+        super().__init__(options)
+        self._records = dict(records or {})
 
     def _put(self, batches: Iterator[pa.RecordBatch], stage: TaskOutput) -> None:
-        for batch in batches:
-            columns = (batch.column(name).to_pylist() for name in flow.NAMES)
-            for node, port, _, seq, sub, time, due, record in zip(*columns, strict=True):
-                if port >= 0:
+        records = RecordStages(self._records, stage)
+        with records.open():
+            for batch in batches:
+                self._put_rows(batch, stage, records)
+                records.pass_on()
+
+    def _put_rows(self, batch: pa.RecordBatch, stage: TaskOutput, records: RecordStages) -> None:
+        columns = (batch.column(name).to_pylist() for name in flow.NAMES)
+        for node, port, _, seq, sub, time, due, record in zip(*columns, strict=True):
+            if port >= 0:
+                if node in records and records.add(node, unpacked(record)[0]):
+                    if stage.keeps_samples:
+                        stage.keep(node, record)
+                else:
                     stage.add(node, (not due, (time or 0) if due else 0, seq, sub), record)
-                elif port == flow.LETTER:
-                    stage.letter(node, record)
-                elif port == flow.COUNTS:
-                    counts, examples = unpacked(record)
-                    stage.count(counts, examples or {})
-                elif port == flow.FAILED:
-                    raise StepFailed(unpacked(record)[0])
+            elif port == flow.LETTER:
+                stage.letter(node, record)
+            elif port == flow.COUNTS:
+                counts, examples = unpacked(record)
+                stage.count(counts, examples or {})
+            elif port == flow.FAILED:
+                raise StepFailed(unpacked(record)[0])
 
 
 def add_counts(into: Counts, counts: Mapping[str, Mapping[str, int]]) -> None:

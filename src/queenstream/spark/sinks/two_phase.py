@@ -1,8 +1,9 @@
 """Sinks in two phases: tasks stage rows in the sink's own storage, and the driver commits them.
 
 A ``TwoPhaseSink`` stays on the driver. It gives the tasks a ``ColumnStage`` for rows that are columns, or a
-``RecordStage`` for records. What a task has staged is a ``StagedPart`` of its receipt. Rows that a stage does
-not take go to a file of the checkpoint, and then to the sink by its writer.
+``RecordStage`` for records; a ``FrameStage`` lets a writer of Spark's stage the rows of a query. What a task
+has staged is a ``StagedPart`` of its receipt. Rows that a stage does not take go to a file of the checkpoint,
+and then to the sink by its writer.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from queenstream.errors import DatabaseUnusable
@@ -22,12 +24,16 @@ from queenstream.spark.sinks.owner import Owner
 
 
 class StagedPart(msgspec.Struct, frozen=True):
-    """The rows that one task has staged in a sink's storage, under a name that only this attempt has."""
+    """The rows that one task has staged in a sink's storage, under a name that only this attempt has.
+
+    ``files``: in how many files, if the storage has files.
+    """
 
     task: int
     name: str
     rows: int
     bytes: int = 0
+    files: int = 1
 
 
 class StagingLost(DatabaseUnusable):
@@ -63,6 +69,10 @@ class OpenRecordStage(Protocol):
         """Take several records; gives the indexes of those that this stage does not take."""
         return [index for index, record in enumerate(records) if not self.add(record)]
 
+    def take_refused(self) -> list[Any]:
+        """Records that were added and turned out not to fit. Each of them is given once."""
+        return []
+
     def finish(self) -> StagedPart | None:
         """Stage what is left; None: there were no records."""
         ...
@@ -76,8 +86,25 @@ class RecordStage(Protocol):
         ...
 
 
+class FrameStage(ABC):
+    """Stages the rows of a query with a writer of Spark's. It stays on the driver."""
+
+    @abstractmethod
+    def stage(self, rows: DataFrame) -> list[StagedPart]:
+        """Stage rows whose columns are the fields of the records; gives what there is of each task."""
+
+    @abstractmethod
+    def sample(self, rows: DataFrame, part: StagedPart, most: int) -> pa.Table:
+        """Up to ``most`` of these rows, which are staged in this part."""
+
+
 class TwoPhaseSink(ABC):
     """The driver's side of a sink in whose own storage tasks stage rows."""
+
+    def frame_stage(self, schema: Schema, batch: int) -> FrameStage | None:
+        """How Spark itself stages the rows of a batch with these fields; None: it cannot."""
+        del schema, batch
+        return None
 
     def column_stage(self, schema: Schema, columns: Callable[[], StructType]) -> ColumnStage | None:
         """How tasks stage rows with these fields, which are these columns in Spark; None: they cannot."""
