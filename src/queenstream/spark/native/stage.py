@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from queenstream.pipeline.failing import give_up
 from queenstream.pipeline.failing import told as told_of
@@ -51,9 +52,7 @@ class StageColumns(StageFunction):
         rows = (self._without_failures(batch, stage) for batch in batches)
         columns = self._column_stage
         if columns is not None:
-            staged = columns.stage(
-                self._taken(rows, columns.required, stage), batch=self._batch, task=stage.task
-            )
+            staged = columns.stage(self._taken(rows, columns, stage), batch=self._batch, task=stage.task)
             if staged is not None:
                 stage.receipt.parts[self._sink] = staged
         else:
@@ -61,16 +60,15 @@ class StageColumns(StageFunction):
                 self._add(batch, stage)
 
     def _taken(
-        self, batches: Iterator[pa.RecordBatch], required: str | None, stage: TaskOutput
+        self, batches: Iterator[pa.RecordBatch], columns: ColumnStage, stage: TaskOutput
     ) -> Iterator[pa.RecordBatch]:
         """The columns of the records that the sink's own storage takes. The others go to the file."""
         for batch in batches:
             rows = batch
-            if required is not None:
-                values = rows.column(RECORD).field(required)
-                if values.null_count:
-                    self._add(rows.filter(values.is_null()), stage)
-                    rows = rows.filter(values.is_valid())
+            untaken = columns.untaken(rows.column(RECORD))
+            if untaken is not None:
+                self._add(rows.filter(untaken), stage)
+                rows = rows.filter(pc.invert(untaken))
             yield self._columns(rows, stage)
 
     def _columns(self, batch: pa.RecordBatch, stage: TaskOutput) -> pa.RecordBatch:

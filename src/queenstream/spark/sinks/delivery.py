@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
+from urllib.parse import quote
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -55,9 +56,12 @@ from queenstream.spark.sinks.stage import (
 )
 from queenstream.spark.sinks.staged import chunks_of
 from queenstream.spark.sinks.storage import Folder, HadoopFolder
+from queenstream.spark.sinks.tables.readback import readback_rows
+from queenstream.spark.sinks.tables.sink import PostgresTable
 from queenstream.spark.sinks.two_phase import (
     ColumnStage,
     RecordStage,
+    RowsRefused,
     StagedPart,
     StagingLost,
     TwoPhaseSink,
@@ -159,16 +163,19 @@ class Delivery:
                 rows.write.format("noop").mode("append").save()
         if receipts is None:
             receipts = self._stage(query, rows, batch)
+        delivered = self._delivered(receipts)
         if not self._prepared.is_done(batch):
             try:
                 self._commit(rows, receipts, batch)
             except StagingLost:
                 self._prepared.discard(batch)
                 raise
-        return self._delivered(receipts)
+        return delivered
 
     def close(self) -> None:
         """Let go of the sinks that were opened."""
+        for sink in self._two_phase.values():
+            sink.close()
         self._events.run(self._opened.close())
 
     # Stage
@@ -177,13 +184,7 @@ class Delivery:
         self._prepared.begin(batch)
         for sink in self._two_phase.values():
             sink.clean(batch)
-        options = StageOptions(
-            pipeline=self._plan.name,
-            storage=Folder(self._storage.root),
-            folder=self._prepared.folder(batch),
-            letters=letters_of(self._plan),
-            samples=self.samples.on,
-        )
+        options = self._stage_options(batch, samples=self.samples.on)
         receipts: list[Receipt] = []
         with (
             self._work.at(STEPS),
@@ -191,11 +192,7 @@ class Delivery:
             query.outputs(rows, options, _SinkBatch(batch, self._two_phase)) as outputs,
         ):
             for number, (output, stage) in enumerate(outputs):
-                if isinstance(self._storage, Folder):
-                    told = output.mapInArrow(stage, RECEIPT).collect()
-                else:
-                    told = write_pieces(output, stage, f"{self._pieces(batch)}/{number}")
-                receipts += receipts_of(told)
+                receipts += self._run_stage(output, stage, f"{self._pieces(batch)}/{number}")
         for receipt in receipts:
             if receipt.failed is not None:
                 raise StepFailed(receipt.failed)
@@ -205,6 +202,21 @@ class Delivery:
             # Else nothing will be in a sink that could differ the next time.
             self._prepared.write(batch, receipts)
         return receipts
+
+    def _stage_options(self, batch: int, *, samples: bool) -> StageOptions:
+        return StageOptions(
+            pipeline=self._plan.name,
+            storage=Folder(self._storage.root),
+            folder=self._prepared.folder(batch),
+            letters=letters_of(self._plan),
+            samples=samples,
+        )
+
+    def _run_stage(self, output: DataFrame, stage: Stage, pieces: str) -> list[Receipt]:
+        """Let tasks stage rows. ``pieces``: where Spark keeps them if tasks reach no common folder."""
+        if isinstance(self._storage, Folder):
+            return receipts_of(output.mapInArrow(stage, RECEIPT).collect())
+        return receipts_of(write_pieces(output, stage, pieces))
 
     def _pieces(self, batch: int) -> str:
         """Where Spark keeps what tasks have staged, if they reach no common folder."""
@@ -229,25 +241,57 @@ class Delivery:
 
     def _commit(self, rows: DataFrame, receipts: Sequence[Receipt], batch: int) -> None:
         """Sink by sink, those of dead letters last: a step that writes may have some."""
-        files = [receipt.file for receipt in receipts if receipt.file is not None]
         epoch = f"{self._generation}-{batch:010}"
         for name, target in self._targets.items():
             staged = [receipt.parts[name] for receipt in receipts if name in receipt.parts]
+            if staged:
+                with self._work.at(name), self._described(rows, batch, f"write {name}"):
+                    receipts = self._commit_staged(rows, name, staged, receipts, batch)
+            files = [receipt.file for receipt in receipts if receipt.file is not None]
             parts = list(parts_of(files, name, epoch, in_order=is_ordered(target.sink)))
-            if not parts and not staged:
+            if not parts:
                 continue
             with self._work.at(name), self._described(rows, batch, f"write {name}"):
-                if parts:
-                    # A sink commits a batch once: rows beside those in its own storage go by the writer.
-                    records = None if staged else self._record_stage(name, batch)
-                    done = self._written(rows, target, parts, records, batch)
-                    self._count(name, done)
-                    if done.part is not None:
-                        self._commit_again(name, done.part, batch)
-                if staged:
-                    self.written[name] += self._two_phase[name].commit(staged, batch)
+                # A sink commits a batch once: rows beside those in its own storage go by the writer.
+                records = None if staged else self._record_stage(name, batch)
+                done = self._written(rows, target, parts, records, batch)
+                self._count(name, done)
+                if done.part is not None:
+                    self._commit_again(name, done.part, batch)
         if any(receipt.is_staged for receipt in receipts):
             self._prepared.finish(batch)
+
+    def _commit_staged(
+        self,
+        rows: DataFrame,
+        name: str,
+        staged: Sequence[StagedPart],
+        receipts: Sequence[Receipt],
+        batch: int,
+    ) -> Sequence[Receipt]:
+        """Commit what is staged in a sink's own storage. Gives the receipts of what is still to be written.
+
+        If the sink refuses a row, the rows are brought into files, and the batch is prepared with those.
+        """
+        sink = self._two_phase[name]
+        try:
+            self.written[name] += sink.commit(staged, batch)
+        except RowsRefused:
+            assert isinstance(sink, PostgresTable), "no other sink refuses staged rows"
+        else:
+            return receipts
+        readback, queries = sink.readback(self._stage_options(batch, samples=False), staged)
+        output = readback_rows(rows.sparkSession, queries)
+        files = self._run_stage(output, readback, f"{self._pieces(batch)}/{quote(name, safe='')}")
+        if sum(_staged(each, name) for each in files) != sum(each.rows for each in staged):
+            raise StagingLost(
+                f"{name}: staged rows are gone (did PostgreSQL crash?); the batch must run again"
+            )
+        for each in receipts:
+            each.parts.pop(name, None)
+        receipts = [*receipts, *files]
+        self._prepared.write(batch, receipts)
+        return receipts
 
     def _written(
         self,
@@ -311,6 +355,8 @@ class Delivery:
             url = database_of(sink, self._told)
             noted_as = f"{self._generation} {name}"
             return None if url is None else QueueTable(url, sink, noted_as, self._stopping)
+        if isinstance(sink, Postgres):
+            return PostgresTable(sink, self._context(name), self._generation, self._events, self._stopping)
         if isinstance(sink, Files) and "://" not in str(sink.path):
             return ParquetFolder(sink, name, self._generation)
         return None

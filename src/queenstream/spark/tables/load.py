@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,7 +11,6 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from queenstream.connectors.fitting import schema_of
-from queenstream.errors import ConfigError
 from queenstream.pipeline.endpoints import Cassandra, Postgres
 from queenstream.pipeline.running import RunOptions
 from queenstream.spark.executors import cores_of
@@ -31,11 +29,6 @@ def read_table(
     spark: SparkSession, source: Table, node: str, told: RunOptions, columns: str, *, typed: bool
 ) -> DataFrame:
     """The rows of a table, in columns as ``sources.FED`` has them; ``node`` is the step that reads."""
-    if importlib.util.find_spec("pyspark.sql.streaming.datasource") is None:
-        raise ConfigError(
-            f"{source.title}: tables are read on Spark from PySpark 4.2 on; install that, or run with "
-            "engine='local'"
-        )
     kind, options = _source(spark, source, node, told, typed=typed)
     reader = spark.readStream.schema(columns)
     if isinstance(source, Postgres):
@@ -64,6 +57,8 @@ def _source(
         told.max_batch_rows is None and told.max_batch_bytes is None,
     )
     options = {"node": node, "schema": packed_value(schema_of(source.schema)), **limits.options()}
+    if told.until == "caught_up":
+        options["final"] = "true"
     if isinstance(source, Postgres):
         from queenstream.connectors._postgres_link import url_of  # with its driver: not for who has no table
 
