@@ -291,6 +291,7 @@ class Delivery:
             each.parts.pop(name, None)
         receipts = [*receipts, *files]
         self._prepared.write(batch, receipts)
+        sink.clean(batch)
         return receipts
 
     def _written(
