@@ -340,8 +340,7 @@ class TablePlan:
         try:
             self._run(self._link.open(self._look))
         finally:
-            self.close()
-            self._loop.close()
+            self.end()
 
     def finalize(self) -> None:
         """What is there now is read, nothing that comes later."""
@@ -384,6 +383,11 @@ class TablePlan:
         """Let go of the connection, and of the snapshot."""
         self._held = None
         self._run(self._link.close())
+
+    def end(self) -> None:
+        """The same, for good: it plans nothing after that."""
+        self.close()
+        self._loop.close()
 
     # How
 

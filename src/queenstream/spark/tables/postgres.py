@@ -117,8 +117,8 @@ class PostgresReading:
             yield rows.end(max(place, part.end))
 
     def close(self) -> None:
-        """Let go of the connection, and of the snapshot."""
-        self._plan.close()
+        """Let go of the connection, and of the snapshot; nothing is planned after that."""
+        self._plan.end()
 
 
 def plan_of(options: dict[str, str], columns: StructType) -> TablePlan:
