@@ -159,9 +159,10 @@ class PostgresTable(TwoPhaseSink):
     async def _empty(self, connection: asyncpg.Connection[Any]) -> None:
         """Delete what is staged. What cannot be deleted now does no harm: no batch names its attempt."""
         staging = self._staging_sql
-        with contextlib.suppress(
-            asyncpg.UndefinedTableError, asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError
-        ):
+        if not await connection.fetch(_COLUMNS, staging):
+            self._stages.clear()  # it is made when it is needed
+            return
+        with contextlib.suppress(asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
             if await connection.fetchval(f"select exists (select from {staging})"):
                 async with connection.transaction():
                     await connection.execute(f"set local lock_timeout = '{_LOCK_SECONDS}s'")
