@@ -10,6 +10,7 @@ python benchmarks/spark_scale.py --memory            instead: memory of the driv
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import tempfile
@@ -17,10 +18,10 @@ from pathlib import Path
 
 from harness import report, sparks
 from queenstream.testing.brokers import TemporaryBrokers
-from scale_jobs import Job, Setup, files, memory, queues, scaling
+from scale_jobs import Job, Setup, files, memory, queues, scaling, tables
 
 QUESTION = "pipelines on Spark against the same jobs by hand in PySpark"
-GROUPS = {"files": files.jobs, "queues": queues.jobs}
+GROUPS = {"files": files.jobs, "queues": queues.jobs, "tables": tables.jobs}
 
 
 def run(out: report.Report, options: argparse.Namespace) -> None:
@@ -36,10 +37,11 @@ def run(out: report.Report, options: argparse.Namespace) -> None:
         return
     base = Path(tempfile.mkdtemp(prefix="queenstream-scale-"))
     try:
-        with TemporaryBrokers() as brokers, brokers.start() as broker:
+        with TemporaryBrokers() as brokers, brokers.start() as broker, contextlib.ExitStack() as closing:
             report.postgres_version(out, broker.database_url)
             os.environ["QUEEN_PG"] = broker.database_url
-            setup = Setup(sparks.start(), base, broker, scale)
+            jars = [sparks.jdbc_driver()] if "tables" in groups else []
+            setup = Setup(sparks.start(*jars), base, broker, scale, closing)
             for group in groups:
                 for job in GROUPS[group](setup):
                     measure(out, job, base, rounds)

@@ -35,6 +35,8 @@ ENVIRONMENTS = {
 TESTS = (
     "tests/conformance/pipelines",
     "tests/integration/spark",
+    "tests/integration/tables/test_spark_sink.py",
+    "tests/integration/tables/test_spark_tasks.py",
     "tests/unit/spark",
 )
 _SOCKETS = ("-W", "ignore:unclosed <socket:ResourceWarning")  # PySpark 4.1 lets Python close them

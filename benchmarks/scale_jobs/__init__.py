@@ -6,6 +6,7 @@ and returns them as a list of ``Job``.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,12 +30,16 @@ class Job:
 
 @dataclass(frozen=True)
 class Setup:
-    """What jobs work with. ``scale`` is 1 for the full size, 0.1 for the quick form."""
+    """What jobs work with. ``scale`` is 1 for the full size, 0.1 for the quick form.
+
+    ``closing`` closes servers that jobs have started.
+    """
 
     spark: SparkSession
     base: Path
     broker: TemporaryBroker
     scale: float
+    closing: contextlib.ExitStack
 
     def size(self, full: int) -> int:
         """A number of rows at this scale."""

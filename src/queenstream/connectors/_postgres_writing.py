@@ -194,7 +194,7 @@ class PostgresWriter:
                     f"update {self._deliveries} set refused = $2 where delivery = $1", name, told
                 )
             if self._epochs % _TRIM_EVERY == 0:
-                await connection.execute(_TRIM.format(table=self._deliveries), sink, KEPT)
+                await connection.execute(TRIM.format(table=self._deliveries), sink, KEPT)
         return found
 
     async def _remembered(self, connection: asyncpg.Connection[Any], name: str) -> list[Refusal]:
@@ -251,7 +251,7 @@ _DELIVERIES = """
         delivered_at timestamptz not null default clock_timestamp()
     )
 """
-_TRIM = """
+TRIM = """
     delete from {table} where sink = $1 and delivery in (
         select delivery from {table} where sink = $1 order by delivered_at desc offset $2
     )

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from queenstream.pipeline.endpoints import Queue, Stream
+from queenstream.pipeline.endpoints import Cassandra, Postgres, Queue, Stream
 from queenstream.pipeline.planning import Plan
 from queenstream.spark.versions import ADMISSION_CONTROL
 
@@ -19,10 +19,10 @@ def start_available_now(writer: DataStreamWriter, plan: Plan) -> StreamingQuery:
 
     Spark 4.1 runs available-now as a single batch if a Python source takes part. So the query is an ordinary
     one there, and is stopped when it has nothing left to do: queues and streams are read up to what was
-    there when it started (``endingOffsets``).
+    there when it started (``endingOffsets``), and so are tables (``final``).
     """
     if ADMISSION_CONTROL.is_available() or not any(
-        isinstance(read.source, Queue | Stream) for read in plan.sources
+        isinstance(read.source, Cassandra | Postgres | Queue | Stream) for read in plan.sources
     ):
         return writer.trigger(availableNow=True).start()
     query = writer.trigger(processingTime="0 seconds").start()

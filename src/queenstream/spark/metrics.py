@@ -217,8 +217,14 @@ def _observed(progress: Any, told: Observed, late_in: Late) -> dict[str, dict[st
 
 
 def _shows_end(progress: Any) -> bool:
-    """Whether one of the rows said that the source has ended: its time is past all years of four digits."""
-    return str(dict(progress["eventTime"]).get("max", "")).startswith("+")
+    """Whether one of the rows said that the source has ended.
+
+    Its time is past all years of four digits, or an offset says so: that of a table.
+    """
+    if str(dict(progress["eventTime"]).get("max", "")).startswith("+"):
+        return True
+    ends = [(_offset(each["startOffset"]), _offset(each["endOffset"])) for each in progress["sources"]]
+    return any(end.get("done", False) and not start.get("done", False) for start, end in ends)
 
 
 def _failures(progress: Any, told: Observed) -> Iterator[tuple[str, int, str]]:

@@ -11,14 +11,19 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 from typer.testing import CliRunner
 
 from queenstream import DeadLetters, Function, Pipeline, Postgres, count, sum_, tumbling
 from queenstream.cli.pipeline import app
 from queenstream.errors import ConfigError, DatabaseUnusable, RunFailed
 from queenstream.pipeline.running import EngineName, RunOptions
+from queenstream.schemas import Schema
 from queenstream.spark import checkpoints
 from queenstream.spark.loading import Sources
+from queenstream.spark.tables.options import Limits, packed_value
+from queenstream.spark.tables.postgres import PostgresReading
+from queenstream.spark.tables.stream_reader_4_1 import CappedTableReader
 from tests.integration.tables.conftest import Sql
 from tests.processes import clean_environment
 from tests.sparks import QUICK, is_native
@@ -305,6 +310,34 @@ def test_rows_that_share_a_time_are_cut_by_their_key(sql: Sql) -> None:
     figures = made.run(until="caught_up", max_batch_rows=7_000).get_stats()
     assert [row["n"] for row in rows] == [*range(1, 20_001)]
     assert figures["batches"] == 3
+
+
+def test_the_reader_for_spark_4_1_remembers_where_the_query_is(sql: Sql) -> None:
+    sql.script("create table t (n int primary key); insert into t select generate_series(1, 20000)")
+    options = {
+        "table": "t", "pg": sql.url, "node": "read", "schema": packed_value(Schema.of("n int")),
+        **Limits(rows=6_000, bytes=1 << 30, tasks=2).options(),
+    }  # fmt: skip
+    columns = StructType.fromDDL("kind INT, seq LONG, time LONG, record STRUCT<n: INT>")
+
+    def reader() -> CappedTableReader:
+        return CappedTableReader(PostgresReading(options, columns), final=True)
+
+    first = reader()
+    offsets = [first.initialOffset()]
+    while not offsets[-1]["done"]:
+        offsets.append(first.latestOffset())
+    assert [each["seq"] for each in offsets] == [0, 6_000, 12_000, 18_000, 20_000]
+    assert first.latestOffset() == offsets[-1], "nothing is new"
+    again = reader()
+    assert again.partitions(offsets[2], offsets[2]) == [], "as a query shows where it is when it starts"
+    assert again.latestOffset() == offsets[3]
+    rows = [batch for part in again.partitions(offsets[2], offsets[3]) for batch in again.read(part)]
+    assert sorted(each["n"] for batch in rows for each in batch.column("record").to_pylist()) == [
+        *range(12_001, 18_001)
+    ]
+    first.stop()
+    again.stop()
 
 
 # What is told

@@ -91,17 +91,20 @@ class Database:
             with pa.RecordBatchReader.from_stream(stream) as reader:
                 yield from reader
 
-    def copy(self, table: str, batch: pa.RecordBatch) -> None:
-        """Append a batch to a table of our schema."""
+    def copy(self, table: str, rows: pa.RecordBatch | pa.RecordBatchReader, schema: str = "queen") -> None:
+        """Append rows to a table, by one COPY."""
         with _failures(), adbc.AdbcStatement(self._connection) as statement:
             statement.set_options(
                 **{
                     adbc.StatementOptions.INGEST_TARGET_TABLE.value: table,
-                    adbc.StatementOptions.INGEST_TARGET_DB_SCHEMA.value: "queen",
+                    adbc.StatementOptions.INGEST_TARGET_DB_SCHEMA.value: schema,
                     adbc.StatementOptions.INGEST_MODE.value: adbc.INGEST_OPTION_MODE_APPEND,
                 }
             )
-            statement.bind(batch)
+            if isinstance(rows, pa.RecordBatch):
+                statement.bind(rows)
+            else:
+                statement.bind_stream(rows)
             statement.execute_update()
 
     def close(self) -> None:

@@ -93,12 +93,19 @@ class Frame:
 
     def watch(self, clock: Clock) -> Frame:
         """With a watermark by the event times of these records; the row that says it is over, ends here."""
-        forever = f.timestamp_micros(f.lit(flow.to_clock(FOREVER)))
-        shown = clock.of(f.col(TIME))
-        shown = f.when(f.col(ENDED), forever).otherwise(shown) if self.ends else shown
-        rows = self.rows.withColumn(CLOCK, shown).withWatermark(CLOCK, clock.delay)
+        return self.clocked(clock, f.col(TIME)).watermarked(clock)
+
+    def clocked(self, clock: Clock, time: Column) -> Frame:
+        """With the clock of an event time. The clock of the row that says it is over is at its end."""
+        shown = clock.of(time)
+        shown = f.when(f.col(ENDED), _forever()).otherwise(shown) if self.ends else shown
+        return replace(self, rows=self.rows.withColumn(CLOCK, shown))
+
+    def watermarked(self, clock: Clock) -> Frame:
+        """With a watermark by the clock that is there; the row that says it is over, ends here."""
+        rows = self.rows.withWatermark(CLOCK, clock.delay)
         if self.ends:
-            rows = rows.where(f.col(CLOCK) < forever).drop(ENDED)
+            rows = rows.where(f.col(CLOCK) < _forever()).drop(ENDED)
         return replace(self, rows=rows, ends=False, watched=True)
 
     def placed(self) -> DataFrame:
@@ -160,6 +167,10 @@ class Frame:
             time = f.lit(None).cast("timestamp").alias(TIME)
             rows = rows.union(aside.select(record.alias(RECORD), time, SEQ, FAILURE))
         return replace(self, rows=rows, fails=True, keys=(), due=False)
+
+
+def _forever() -> Column:
+    return f.timestamp_micros(f.lit(flow.to_clock(FOREVER)))
 
 
 def _nothing(kind: str, name: str) -> Column:

@@ -31,7 +31,15 @@ from queenstream.spark.native.frames import Clock, Frame
 from queenstream.spark.native.needed import needed
 from queenstream.spark.native.replays import Replays
 from queenstream.spark.native.stage import StageColumns
-from queenstream.spark.native.steps import Load, check_readable, is_in_pieces, read, through
+from queenstream.spark.native.steps import (
+    Load,
+    always_fits,
+    check_readable,
+    event_time,
+    is_in_pieces,
+    read,
+    through,
+)
 from queenstream.spark.sinks.delivery import Outputs, SinkBatch, is_ordered
 from queenstream.spark.sinks.frames import FrameOutput
 from queenstream.spark.sinks.stage import StageOptions
@@ -85,7 +93,13 @@ class Native:
             for node in self._plan.nodes
             if isinstance(node, nodes.EventTime)
         }
-        names |= {count_name("failed", each.name): (each.name, ("failed",)) for each in reads}
+        names |= {
+            count_name("failed", each.name): (
+                each.name,
+                ("failed", "taken") if self._is_counted_with_failures(each) else ("failed",),
+            )
+            for each in reads
+        }
         names |= {
             count_name("failed", node.name, again=True): (node.name, ("failed", "taken"))
             for node in self._plan.nodes
@@ -94,7 +108,9 @@ class Native:
         names |= {
             count_name("taken", each.name): (each.name, ("taken",))
             for each in reads
-            if each in self._plan.inputs and self._is_observed(each)
+            if each in self._plan.inputs
+            and self._is_observed(each)
+            and not self._is_counted_with_failures(each)
         }
         late_at = None if self._with_state is None else self._with_state.name
         all_of = None if self._is_observed(reads[0]) else reads[0].name
@@ -136,7 +152,16 @@ class Native:
 
     def _is_observed(self, read: nodes.Read) -> bool:
         """Whether a query counts the records of a source: its rows are not all records, or not once."""
-        return self._is_counted or marks_end(read.source) or is_in_pieces(read, self._loaded.get(read))
+        rows = self._loaded.get(read)
+        if marks_end(read.source) and rows is not None and always_fits(rows):
+            return self._is_counted
+        return self._is_counted or marks_end(read.source) or is_in_pieces(read, rows)
+
+    def _is_counted_with_failures(self, read: nodes.Read) -> bool:
+        """Whether one count of a query has the records of a source, and those that did not fit."""
+        rows = self._loaded.get(read)
+        fits = rows is not None and always_fits(rows)
+        return read in self._plan.inputs and marks_end(read.source) and not fits
 
     @property
     def _keeps(self) -> bool:
@@ -242,8 +267,11 @@ class Native:
                 raise NotNative("branches that come together")
             coming = before(step.inputs[0], failures)
             self._replays.see(step, coming.schema, coming.keys)
-            frame = through(step, coming)
-            return frame.watch(clock) if step in clocks and failures.part == "main" else frame
+            if step not in clocks or failures.part != "main":
+                return through(step, coming)
+            if isinstance(step, nodes.EventTime):
+                return event_time(step, coming, clock)
+            return through(step, coming).watch(clock)
 
         def came_back(step: Node, failures: Failures) -> list[Frame]:
             found = self._replays.after(step, failures.of_replays())

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from queenstream.pipeline.failing import give_up
 from queenstream.pipeline.failing import told as told_of
@@ -55,7 +56,7 @@ class StageColumns(StageFunction):
         records = RecordStages(self._records, stage)
         columns = self._column_stage
         if columns is not None:
-            taken = self._taken(rows, columns.required, stage, records)
+            taken = self._taken(rows, columns, stage, records)
             staged = columns.stage(taken, batch=self._batch, task=stage.task)
             if staged is not None:
                 stage.receipt.parts[self._sink] = staged
@@ -68,18 +69,17 @@ class StageColumns(StageFunction):
     def _taken(
         self,
         batches: Iterator[pa.RecordBatch],
-        required: str | None,
+        columns: ColumnStage,
         stage: TaskOutput,
         records: RecordStages,
     ) -> Iterator[pa.RecordBatch]:
         """The columns of the records that the sink's own storage takes. The others go to the file."""
         for batch in batches:
             rows = batch
-            if required is not None:
-                values = rows.column(RECORD).field(required)
-                if values.null_count:
-                    self._add(rows.filter(values.is_null()), stage, records)
-                    rows = rows.filter(values.is_valid())
+            untaken = columns.untaken(rows.column(RECORD))
+            if untaken is not None:
+                self._add(rows.filter(untaken), stage, records)
+                rows = rows.filter(pc.invert(untaken))
             yield self._columns(rows, stage)
 
     def _columns(self, batch: pa.RecordBatch, stage: TaskOutput) -> pa.RecordBatch:

@@ -61,7 +61,7 @@ def read(
     check_readable(node)
     schema = needed(failures.plan, node)
     if marks_end(node.source):
-        fed = _read_fed(node, failures, source, schema)
+        fed = _read_fed(node, failures, source, schema, counted=counted)
         return fed if clock is None else fed.watch(clock)
     if isinstance(node.source, Files):
         return _read_files(node, failures, source, schema, counted=counted)
@@ -85,14 +85,25 @@ def _kept(node: nodes.Read, frame: Frame, bad: Column, failure: Column) -> Frame
     return replace(frame, rows=frame.rows.withColumn(FAILURE, f.when(bad, failure)), fails=True)
 
 
-def _read_fed(node: nodes.Read, failures: Failures, source: DataFrame, schema: Schema) -> Frame:
+def always_fits(rows: DataFrame) -> bool:
+    """Whether all rows of a source that ends fit its schema, as the types of its columns say."""
+    return MISFIT not in rows.columns
+
+
+def _read_fed(
+    node: nodes.Read, failures: Failures, source: DataFrame, schema: Schema, *, counted: bool
+) -> Frame:
     kind = f.col("kind")
     ended, bad = kind == END, kind == FAILED
-    failure = failures.misfit(node)
     time = f.timestamp_micros(f.col(TIME)).alias(TIME)
-    fed = failures.count(failures.end(source, node, bad, failure), node, bad, failure)
-    if failures.part != "aside":
-        fed = fed.observe(count_name("taken", node.name), number_of(~ended & ~bad).alias("taken"))
+    if always_fits(source):
+        columns = [RECORD, time, SEQ, ended.alias(ENDED)]
+        if counted and failures.part != "aside":
+            source = source.observe(count_name("taken", node.name), number_of(~ended).alias("taken"))
+        return Frame(source.select(*columns), schema, failures, ends=True)
+    failure = failures.misfit(node)
+    # One count of both: for each, all rows leave Spark's generated code.
+    fed = failures.count(failures.end(source, node, bad, failure), node, bad, failure, ~ended & ~bad)
     rows = fed.select(RECORD, time, SEQ, ended.alias(ENDED), MISFIT, "kind")
     return _kept(node, Frame(rows, schema, failures, ends=True), bad, failure)
 
@@ -168,8 +179,8 @@ def _project(node: nodes.Project, frame: Frame) -> Frame:
     return frame.with_record(made)
 
 
-def _event_time(node: nodes.EventTime, frame: Frame) -> Frame:
-    """A record without a time is an error of the step."""
+def event_time(node: nodes.EventTime, frame: Frame, clock: Clock | None = None) -> Frame:
+    """A record without a time is an error of the step. ``clock``: with a watermark by these times."""
     value = frame.compiler.read(node.path)
     if value.type == types.TIMESTAMP:
         time = value.column
@@ -186,7 +197,10 @@ def _event_time(node: nodes.EventTime, frame: Frame) -> Frame:
     bad = time.isNull()
     bad = bad & ~f.col(ENDED) if frame.ends else bad
     bad = bad & f.col(FAILURE).isNull() if frame.fails else bad
-    guarded = frame.guarded(node, bad, failure)
+    if clock is None:
+        guarded = frame.guarded(node, bad, failure)
+    else:  # the watermark right behind the count: neither has generated code, and each gap in it costs
+        guarded = frame.clocked(clock, time).guarded(node, bad, failure).watermarked(clock)
     return replace(guarded, rows=guarded.rows.withColumn(TIME, time))
 
 
@@ -211,6 +225,6 @@ def _key_by(node: nodes.KeyBy, frame: Frame) -> Frame:
 _MAKERS: dict[type[Node], Callable[[Any, Frame], Frame]] = {
     nodes.Filter: _filter,
     nodes.Project: _project,
-    nodes.EventTime: _event_time,
+    nodes.EventTime: event_time,
     nodes.KeyBy: _key_by,
 }

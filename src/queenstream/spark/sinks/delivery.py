@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
+from urllib.parse import quote
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -60,10 +61,13 @@ from queenstream.spark.sinks.stage import (
 )
 from queenstream.spark.sinks.staged import chunks_of
 from queenstream.spark.sinks.storage import Folder, HadoopFolder
+from queenstream.spark.sinks.tables.readback import readback_rows
+from queenstream.spark.sinks.tables.sink import PostgresTable
 from queenstream.spark.sinks.two_phase import (
     ColumnStage,
     FrameStage,
     RecordStage,
+    RowsRefused,
     StagedPart,
     StagingLost,
     TwoPhaseSink,
@@ -181,16 +185,19 @@ class Delivery:
                 rows.write.format("noop").mode("append").save()
         if receipts is None:
             receipts = self._stage(query, rows, batch)
+        delivered = self._delivered(receipts)
         if not self._prepared.is_done(batch):
             try:
                 self._commit(rows, receipts, batch)
             except StagingLost:
                 self._prepared.discard(batch)
                 raise
-        return self._delivered(receipts)
+        return delivered
 
     def close(self) -> None:
         """Let go of the sinks that were opened."""
+        for sink in self._two_phase.values():
+            sink.close()
         self._events.run(self._opened.close())
 
     # Stage
@@ -198,13 +205,7 @@ class Delivery:
     def _stage(self, query: Query, rows: DataFrame, batch: int) -> list[Receipt]:
         self._prepared.begin(batch)
         self._clean(batch)
-        options = StageOptions(
-            pipeline=self._plan.name,
-            storage=Folder(self._storage.root),
-            folder=self._prepared.folder(batch),
-            letters=letters_of(self._plan),
-            samples=self.samples.on,
-        )
+        options = self._stage_options(batch, samples=self.samples.on)
         try:
             receipts = self._staged(query, rows, options, batch)
         except BaseException:
@@ -227,12 +228,8 @@ class Delivery:
             for number, (output, stage) in enumerate(outputs):
                 if isinstance(stage, FrameOutput):
                     receipts += stage.stage(output)
-                    continue
-                if isinstance(self._storage, Folder):
-                    told = output.mapInArrow(stage, RECEIPT).collect()
                 else:
-                    told = write_pieces(output, stage, f"{self._pieces(batch)}/{number}")
-                receipts += receipts_of(told)
+                    receipts += self._run_stage(output, stage, f"{self._pieces(batch)}/{number}")
         for receipt in receipts:
             if receipt.failed is not None:
                 raise StepFailed(receipt.failed)
@@ -242,8 +239,24 @@ class Delivery:
 
     def _clean(self, batch: int) -> None:
         """Delete what attempts to stage this batch or earlier ones have left in the storage of sinks."""
+        check_ownership(self._storage, self._owner)
         for sink in self._two_phase.values():
             sink.clean(batch)
+
+    def _stage_options(self, batch: int, *, samples: bool) -> StageOptions:
+        return StageOptions(
+            pipeline=self._plan.name,
+            storage=Folder(self._storage.root),
+            folder=self._prepared.folder(batch),
+            letters=letters_of(self._plan),
+            samples=samples,
+        )
+
+    def _run_stage(self, output: DataFrame, stage: Stage, pieces: str) -> list[Receipt]:
+        """Let tasks stage rows. ``pieces``: where Spark keeps them if tasks reach no common folder."""
+        if isinstance(self._storage, Folder):
+            return receipts_of(output.mapInArrow(stage, RECEIPT).collect())
+        return receipts_of(write_pieces(output, stage, pieces))
 
     def _pieces(self, batch: int) -> str:
         """Where Spark keeps what tasks have staged, if they reach no common folder."""
@@ -268,29 +281,63 @@ class Delivery:
 
     def _commit(self, rows: DataFrame, receipts: Sequence[Receipt], batch: int) -> None:
         """Sink by sink, those of dead letters last: a step that writes may have some."""
-        files = [receipt.file for receipt in receipts if receipt.file is not None]
         epoch = f"{self._generation}-{batch:010}"
         for name, target in self._targets.items():
             staged = [receipt.parts[name] for receipt in receipts if name in receipt.parts]
+            if staged:
+                check_ownership(self._storage, self._owner)
+                with self._work.at(name), self._described(rows, batch, f"write {name}"):
+                    receipts = self._commit_staged(rows, name, staged, receipts, batch)
+            files = [receipt.file for receipt in receipts if receipt.file is not None]
             in_order = target.step is not None and is_ordered(target.sink)  # dead letters need no order
             parts = list(parts_of(files, name, epoch, in_order=in_order))
-            if not parts and not staged:
+            if not parts:
                 continue
             check_ownership(self._storage, self._owner)
             with self._work.at(name), self._described(rows, batch, f"write {name}"):
-                if parts:
-                    # A sink commits a batch once: rows beside those in its own storage are committed apart.
-                    sink = self._storage_aside(name, "rest") if staged else self._two_phase.get(name)
-                    letters = self._storage_of_refused(target)
-                    done = self._written(rows, target, parts, (sink, letters), batch)
-                    self._count(name, done)
-                    self._commit_again(name, sink, done.parts, batch)
-                    if target.letters is not None:
-                        self._commit_again(target.letters.name, letters, done.letters, batch)
-                if staged:
-                    self.written[name] += self._two_phase[name].commit(staged, batch)
+                # A sink commits a batch once: rows beside those in its own storage are committed apart.
+                sink = self._storage_aside(name, "rest") if staged else self._two_phase.get(name)
+                letters = self._storage_of_refused(target)
+                done = self._written(rows, target, parts, (sink, letters), batch)
+                self._count(name, done)
+                self._commit_again(name, sink, done.parts, batch)
+                if target.letters is not None:
+                    self._commit_again(target.letters.name, letters, done.letters, batch)
         if any(receipt.is_staged for receipt in receipts):
             self._prepared.finish(batch)
+
+    def _commit_staged(
+        self,
+        rows: DataFrame,
+        name: str,
+        staged: Sequence[StagedPart],
+        receipts: Sequence[Receipt],
+        batch: int,
+    ) -> Sequence[Receipt]:
+        """Commit what is staged in a sink's own storage. Gives the receipts of what is still to be written.
+
+        If the sink refuses a row, the rows are brought into files, and the batch is prepared with those.
+        """
+        sink = self._two_phase[name]
+        try:
+            self.written[name] += sink.commit(staged, batch)
+        except RowsRefused:
+            assert isinstance(sink, PostgresTable), "no other sink refuses staged rows"
+        else:
+            return receipts
+        readback, queries = sink.readback(self._stage_options(batch, samples=False), staged)
+        output = readback_rows(rows.sparkSession, queries)
+        files = self._run_stage(output, readback, f"{self._pieces(batch)}/{quote(name, safe='')}")
+        if sum(_staged(each, name) for each in files) != sum(each.rows for each in staged):
+            raise StagingLost(
+                f"{name}: staged rows are gone (did PostgreSQL crash?); the batch must run again"
+            )
+        for each in receipts:
+            each.parts.pop(name, None)
+        receipts = [*receipts, *files]
+        self._prepared.write(batch, receipts)
+        sink.clean(batch)
+        return receipts
 
     def _written(
         self,
@@ -376,6 +423,8 @@ class Delivery:
             url = database_of(sink, self._told)
             noted_as = f"{self._generation} {name}"
             return None if url is None else QueueTable(url, sink, noted_as, self._stopping)
+        if isinstance(sink, Postgres):
+            return PostgresTable(sink, self._context(name), self._generation, self._events, self._stopping)
         if isinstance(sink, Files):
             return FilesSink(sink, name, self._generation)
         return None

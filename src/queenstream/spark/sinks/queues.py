@@ -143,9 +143,11 @@ class QueueColumns(ColumnStage):
     def order(self) -> tuple[str, ...]:
         return () if self.partition_by is None else (self.partition_by,)
 
-    @property
-    def required(self) -> str | None:
-        return self.partition_by
+    def untaken(self, rows: pa.StructArray) -> pa.BooleanArray | None:
+        if self.partition_by is None:
+            return None
+        partitions = rows.field(self.partition_by)
+        return partitions.is_null() if partitions.null_count else None
 
     def stage(self, rows: Iterator[pa.RecordBatch], batch: int, task: int) -> StagedPart | None:
         size = 0

@@ -40,6 +40,10 @@ class StagingLost(DatabaseUnusable):
     """What tasks had staged is gone, and nothing of it was stored: the batch must be staged again."""
 
 
+class RowsRefused(DatabaseUnusable):
+    """The sink does not take one of the staged rows, and nothing of the batch was stored."""
+
+
 class ColumnStage(ABC):
     """Stages rows of a task whose columns are the fields of the records. It travels to the tasks."""
 
@@ -48,9 +52,9 @@ class ColumnStage(ABC):
         """The fields by which rows must keep their order; empty: all rows must; None: no rows need to."""
         return None
 
-    @property
-    def required(self) -> str | None:
-        """The field without which this stage does not take a row; None: it takes all."""
+    def untaken(self, rows: pa.StructArray) -> pa.BooleanArray | None:
+        """Which of these records this stage does not take; None: it takes all."""
+        del rows
         return None
 
     @abstractmethod
@@ -138,3 +142,6 @@ class TwoPhaseSink(ABC):
     @abstractmethod
     def commit(self, parts: Sequence[StagedPart], batch: int) -> int:
         """Make what the tasks have staged visible, once; gives the number of rows."""
+
+    def close(self) -> None:  # noqa: B027 - most sinks hold nothing
+        """Let go of what is open: the run has ended."""

@@ -20,8 +20,8 @@ from queenstream.errors import Unavailable
 from queenstream.pipeline.endpoints import Cassandra
 from queenstream.schemas import Schema
 from queenstream.spark.datasource.database import AGAIN
-from queenstream.spark.tables.options import Limits, Offset, packed_value, span_of, unpacked_value
-from queenstream.spark.tables.readers import TableReader
+from queenstream.spark.tables.options import Limits, Offset, is_final, packed_value, span_of, unpacked_value
+from queenstream.spark.tables.readers import TableReader, stream_reader
 from queenstream.spark.tables.rows import Rows
 
 if TYPE_CHECKING:
@@ -112,9 +112,7 @@ class CassandraSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """For ``spark.readStream``."""
-        from queenstream.spark.tables.stream_reader import TableStreamReader  # not every Spark has its like
-
-        return TableStreamReader(CassandraReading(self.options, schema))
+        return stream_reader(CassandraReading(self.options, schema), final=is_final(self.options))
 
 
 class CassandraReading:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,7 +11,6 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from queenstream.connectors.fitting import schema_of
-from queenstream.errors import ConfigError
 from queenstream.pipeline.endpoints import Cassandra, Postgres
 from queenstream.pipeline.running import RunOptions
 from queenstream.spark.executors import cores_of
@@ -20,9 +18,10 @@ from queenstream.spark.tables.cassandra import CassandraSource, check_table, opt
 from queenstream.spark.tables.options import Limits, packed_value
 from queenstream.spark.tables.postgres import PostgresSource, plan_of
 
-_MOST_ROWS = 500_000  # in a batch, unless the run says otherwise
-_MOST_ROWS_IN_PYTHON = 100_000  # the same, where each is a record of Python
-_MOST_BYTES = 64 << 20
+_MOST = (2_000_000, 256 << 20)  # rows and bytes of a batch, unless the run says otherwise: they pass through
+_MOST_IN_PYTHON = (100_000, 64 << 20)  # the same, where each row is a record of Python
+
+_MISFIT = ", misfit BINARY"
 
 Table = Postgres | Cassandra
 
@@ -30,18 +29,17 @@ Table = Postgres | Cassandra
 def read_table(
     spark: SparkSession, source: Table, node: str, told: RunOptions, columns: str, *, typed: bool
 ) -> DataFrame:
-    """The rows of a table, in columns as ``sources.FED`` has them; ``node`` is the step that reads."""
-    if importlib.util.find_spec("pyspark.sql.streaming.datasource") is None:
-        raise ConfigError(
-            f"{source.title}: tables are read on Spark from PySpark 4.2 on; install that, or run with "
-            "engine='local'"
-        )
+    """The rows of a table, in columns as ``sources.FED`` has them; ``node`` is the step that reads.
+
+    Where the types of the table say that every row fits the schema, there is no column ``misfit``.
+    """
     kind, options = _source(spark, source, node, told, typed=typed)
-    reader = spark.readStream.schema(columns)
     if isinstance(source, Postgres):
-        _check(options, columns)
+        if _check(options, columns) and typed:
+            columns = columns.removesuffix(_MISFIT)
     else:
         check_table(source, schema_of(source.schema))
+    reader = spark.readStream.schema(columns)
     return reader.format(kind.name()).options(**options).load()
 
 
@@ -57,13 +55,16 @@ def batch_of_table(
 def _source(
     spark: SparkSession, source: Table, node: str, told: RunOptions, *, typed: bool
 ) -> tuple[type[DataSource], dict[str, str]]:
+    rows, size = _MOST if typed else _MOST_IN_PYTHON
     limits = Limits(
-        told.max_batch_rows or (_MOST_ROWS if typed else _MOST_ROWS_IN_PYTHON),
-        told.max_batch_bytes or _MOST_BYTES,
+        told.max_batch_rows or rows,
+        told.max_batch_bytes or size,
         told.partitions or cores_of(spark),
         told.max_batch_rows is None and told.max_batch_bytes is None,
     )
     options = {"node": node, "schema": packed_value(schema_of(source.schema)), **limits.options()}
+    if told.until == "caught_up":
+        options["final"] = "true"
     if isinstance(source, Postgres):
         from queenstream.connectors._postgres_link import url_of  # with its driver: not for who has no table
 
@@ -78,11 +79,12 @@ def _source(
     return kind, options
 
 
-def _check(options: dict[str, str], columns: str) -> None:
-    """What is wrong with a table is said before anything runs."""
+def _check(options: dict[str, str], columns: str) -> bool:
+    """What is wrong with a table is said before anything runs. Gives whether all its rows fit the schema."""
     lower = {name.lower(): value for name, value in options.items()}
     schema = StructType.fromDDL(columns)
     assert isinstance(schema, StructType), "columns are several"
     plan = plan_of(lower, schema)
     with ThreadPoolExecutor(1) as thread:  # a notebook's own event loop may run in this one
         thread.submit(plan.check).result()
+    return plan.always_fits

@@ -104,6 +104,11 @@ def offset_of(found: Mapping[str, Any], title: str) -> Offset:
     return {"after": found["after"], "seq": found["seq"], "done": found["done"]}
 
 
+def is_final(options: Mapping[str, str]) -> bool:
+    """Whether only what is there at the start of a run is read."""
+    return {name.lower(): value for name, value in options.items()}.get("final") == "true"
+
+
 def span_of(options: Mapping[str, str]) -> tuple[Offset, Offset]:
     """From where to where a batch went, for who reads it once more."""
     return json.loads(options["start"]) or BEGINNING, json.loads(options["end"])

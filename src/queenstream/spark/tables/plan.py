@@ -87,6 +87,7 @@ class KeyRanges:
     def __init__(self, order: KeyOrder, selected: str) -> None:
         self._order = order
         self._selected = selected
+        self._last_cut: tuple[Offset, Offset, list[list[str]]] | None = None
         self.ordered = order.ordered
 
     async def end(
@@ -110,11 +111,22 @@ class KeyRanges:
         if row_bytes is None:
             return None
         most = limits.most(row_bytes)
-        marks = await connection.fetch(
-            f"select {order.marks} from {found} order by {order.ordered} offset {most - 1} limit 2", *values
-        )
-        if marks:
-            return {"after": [*marks[0]], "seq": start["seq"] + most, "done": len(marks) == 1}
+        tasks = _tasks_for(most, limits.tasks)
+        share = most // tasks
+        up_to = "true" if top is None else f"{order.leading} <= {cast(order.columns[0], len(given) + 1)}"
+        cuts = await self._cuts(connection, start["after"], up_to, values, share, tasks)
+        if len(cuts) == tasks:
+            after = cuts.pop()
+            beyond, values = order.beyond(after), [*after]
+            if top is not None:
+                beyond += f" and {order.leading} <= {cast(order.columns[0], len(after) + 1)}"
+                values.append(top)
+            is_last = not await connection.fetchval(
+                f"select exists (select from {order.table.sql} r where {beyond})", *values
+            )
+            end: Offset = {"after": after, "seq": start["seq"] + share * tasks, "done": is_last}
+            self._last_cut = (start, end, cuts)  # so that the index is read once
+            return end
         last = await connection.fetchrow(
             f"select (select count(*) from {found}), {order.marks} from {found} "
             f"order by {order.reversed} limit 1",
@@ -131,9 +143,15 @@ class KeyRanges:
         rows, after, upto = end["seq"] - start["seq"], start["after"], end["after"]
         if upto is None or upto == after:
             return []
-        tasks = max(1, min(tasks, rows // LEAST_ROWS))
+        tasks = _tasks_for(rows, tasks)
         share = math.ceil(rows / tasks)
-        cuts = [] if tasks == 1 else await self._cuts(connection, after, upto, share, tasks)
+        if self._last_cut is not None and _is_between(self._last_cut, start, end):
+            cuts = self._last_cut[2]
+        else:
+            number = len(after or ()) + 1
+            order = self._order
+            up_to = order.up_to([cast(each, number + at) for at, each in enumerate(order.columns)])
+            cuts = await self._cuts(connection, after, up_to, [*(after or ()), *upto], share, tasks - 1)
         inside = [cut for cut in cuts if cut != upto]
         edges, ends = [after, *inside], [*inside, upto]
         return [
@@ -145,30 +163,33 @@ class KeyRanges:
         self,
         connection: asyncpg.Connection[Any],
         after: Sequence[str] | None,
-        upto: Sequence[str],
+        up_to: str,
+        values: Sequence[str],
         share: int,
-        tasks: int,
+        number: int,
     ) -> list[list[str]]:
-        """The position of each ``share``-th row."""
+        """The position of each ``share``-th row, up to ``number`` of them.
+
+        ``up_to``: a condition, ``values``: the parameters, those of ``after`` first.
+        """
+        if number == 0:
+            return []
         order = self._order
-        number = len(after or ())
         keys = ", ".join(f"r.{quoted(column.name)} as k{at}" for at, column in enumerate(order.columns))
         names = [f"k{at}" for at in range(len(order.columns))]
-        highest = order.up_to([cast(each, number + 1 + at) for at, each in enumerate(order.columns)])
 
         def one(beyond: str) -> str:
             return (
-                f"select {keys} from {order.table.sql} r where {beyond} and {highest} "
+                f"select {keys} from {order.table.sql} r where {beyond} and {up_to} "
                 f"order by {order.ordered} offset {share - 1} limit 1"
             )
 
         rows = await connection.fetch(
             f"with recursive cut as (select 1 as n, x.* from ({one(order.beyond(after))}) x union all "
             f"select c.n + 1, x.* from cut c cross join lateral "
-            f"({one(order.after([f'c.{name}' for name in names]))}) x where c.n < {tasks - 1}) "
+            f"({one(order.after([f'c.{name}' for name in names]))}) x where c.n < {number}) "
             f"select {', '.join(f'{name}::text' for name in names)} from cut order by n",
-            *(after or ()),
-            *upto,
+            *values,
         )
         return [[*row] for row in rows]
 
@@ -179,6 +200,15 @@ class KeyRanges:
 
     def _literals(self, values: Sequence[str]) -> list[str]:
         return [literal(column, value) for column, value in zip(self._order.columns, values, strict=True)]
+
+
+def _tasks_for(rows: int, most: int) -> int:
+    """How many tasks read so many rows."""
+    return max(1, min(most, rows // LEAST_ROWS))
+
+
+def _is_between(cut: tuple[Offset, Offset, Any], start: Offset, end: Offset) -> bool:
+    return cut[0]["after"] == start["after"] and cut[1]["after"] == end["after"]
 
 
 class BlockRanges:
@@ -284,6 +314,7 @@ class TablePlan:
         self._table: Table | None = None
         self._ranges: Ranges
         self.columns: tuple[TableColumn, ...] = ()
+        self.always_fits = False  # every row, as the types of the columns say
         self._select = ""
         # Of a snapshot
         self._held: tuple[Any, str] | None = None
@@ -309,8 +340,7 @@ class TablePlan:
         try:
             self._run(self._link.open(self._look))
         finally:
-            self.close()
-            self._loop.close()
+            self.end()
 
     def finalize(self) -> None:
         """What is there now is read, nothing that comes later."""
@@ -353,6 +383,11 @@ class TablePlan:
         """Let go of the connection, and of the snapshot."""
         self._held = None
         self._run(self._link.close())
+
+    def end(self) -> None:
+        """The same, for good: it plans nothing after that."""
+        self.close()
+        self._loop.close()
 
     # How
 
@@ -398,6 +433,7 @@ class TablePlan:
         columns = {each.name: TableColumn(each.name, each.bare, each.required) for each in found}
         # What cannot fail to fit need not come here only to be looked at.
         fits = schema is not None and all(columns[each.name].always_fits(each) for each in schema.fields)
+        self.always_fits = fits
         if fits and self._wanted is not None:
             names = tuple(name for name in names if name in self._wanted)
         self.columns = tuple(columns[name] for name in names)

@@ -15,8 +15,8 @@ from queenstream.pipeline.endpoints import Postgres
 from queenstream.schemas import Schema
 from queenstream.spark.datasource.database import AGAIN, Database, open_database
 from queenstream.spark.tables.columns import Task
-from queenstream.spark.tables.options import Limits, Offset, span_of, typed_names, unpacked_value
-from queenstream.spark.tables.readers import TableReader
+from queenstream.spark.tables.options import Limits, Offset, is_final, span_of, typed_names, unpacked_value
+from queenstream.spark.tables.readers import TableReader, stream_reader
 from queenstream.spark.tables.rows import Rows, column_reader
 
 if TYPE_CHECKING:
@@ -55,9 +55,7 @@ class PostgresSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """For ``spark.readStream``."""
-        from queenstream.spark.tables.stream_reader import TableStreamReader  # not every Spark has its like
-
-        return TableStreamReader(PostgresReading(self.options, schema))
+        return stream_reader(PostgresReading(self.options, schema), final=is_final(self.options))
 
 
 class PostgresReading:
@@ -119,8 +117,8 @@ class PostgresReading:
             yield rows.end(max(place, part.end))
 
     def close(self) -> None:
-        """Let go of the connection, and of the snapshot."""
-        self._plan.close()
+        """Let go of the connection, and of the snapshot; nothing is planned after that."""
+        self._plan.end()
 
 
 def plan_of(options: dict[str, str], columns: StructType) -> TablePlan:

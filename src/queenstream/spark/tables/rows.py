@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructType
 
-from queenstream.errors import PayloadInvalid
+from queenstream.errors import DatabaseUnusable, PayloadInvalid
 from queenstream.schemas import Schema
 from queenstream.schemas.coercing import Misfit
 from queenstream.spark.datasource import arrays
@@ -55,6 +55,8 @@ class Rows:
             kinds.append(RECORD if misfit is None else FAILURE)
             records.append(fitting)
             misfits.append(misfit)
+        if self._typed and FAILURE in kinds and "misfit" not in self._arrow.names:
+            raise DatabaseUnusable("the types of the table have changed: start the run again")
         kind_array = np.array(kinds, np.int32)
         place_array = arrays.integers(np.array(places, np.int64))
         if self._typed:
