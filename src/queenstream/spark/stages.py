@@ -105,7 +105,7 @@ class StageEntry(StageFunction):
                     if sink in records and records[sink].add(item.record):
                         continue
                     place = (not item.due, (item.time or 0) if item.due else 0, item.seq, sub)
-                    stage.add(sink, place, packed_by_task(item.record, item.key))
+                    stage.add(sink, place, packed_by_task(item.record, item.key), item.record)
                 if stage.keeps_samples:
                     for sink, _, _, item in passage.routed[-_SHOWN:]:
                         stage.sample(sink, item.record)

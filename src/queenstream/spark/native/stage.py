@@ -87,7 +87,7 @@ class StageColumns(StageFunction):
         times = batch.column(TIME).cast(pa.int64()).to_pylist()
         for record, time, seq in zip(records, times, batch.column(SEQ).to_pylist(), strict=True):
             place = (time is None, time or 0, seq or 0, 0)
-            stage.add(self._sink, place, packed_by_task(record, None))
+            stage.add(self._sink, place, packed_by_task(record, None), record)
 
     # What steps failed on
 

@@ -17,10 +17,11 @@ from pyspark.sql.types import StructType
 
 from queenstream.connectors import Context, writer_for
 from queenstream.connectors._postgres_link import url_of
+from queenstream.connectors.base import KeyedWriter, RowKey, TimedWriter
 from queenstream.connectors.events import Events
 from queenstream.connectors.letters import make_queues
 from queenstream.errors import StepFailed, Unavailable
-from queenstream.pipeline.endpoints import Files, Function, Postgres, Queue, Sink
+from queenstream.pipeline.endpoints import Cassandra, Files, Function, Postgres, Queue, Sink
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
 from queenstream.pipeline.samples import Samples
@@ -136,6 +137,7 @@ class Delivery:
         self._run = secrets.token_hex(8)
         self._targets = {name: self._target(name, sink) for name, sink in sinks_of(plan).items()}
         self._opened = OpenWriters()  # of what is called on the driver
+        self._keys: dict[str, RowKey] = {}  # of the sinks that several tasks may write in order
         self._two_phase: dict[str, TwoPhaseSink] = {}
         self.samples = Samples()
         self.counts: Counts = {}
@@ -144,8 +146,10 @@ class Delivery:
     def open(self) -> None:
         """Connect to all sinks once: what is wrong with one is told before the first row is made."""
         self._events.run(make_queues(self._plan, self._context("dead letters")))
-        for target in self._targets.values():
-            self._events.run(self._try(target))
+        for name, target in self._targets.items():
+            key = self._events.run(self._try(target))
+            if key is not None:
+                self._keys[name] = key
         for write in self._plan.sinks:
             found = self._two_phase_sink(write.name, write.sink)
             if found is not None:
@@ -183,6 +187,8 @@ class Delivery:
             folder=self._prepared.folder(batch),
             letters=letters_of(self._plan),
             samples=self.samples.on,
+            keys=self._keys,
+            buckets=self._number_of_buckets(rows),
         )
         receipts: list[Receipt] = []
         with (
@@ -205,6 +211,12 @@ class Delivery:
             # Else nothing will be in a sink that could differ the next time.
             self._prepared.write(batch, receipts)
         return receipts
+
+    def _number_of_buckets(self, rows: DataFrame) -> int:
+        """As many as tasks can write at once. Where Spark carries the files, one task gets them all."""
+        if not isinstance(self._storage, Folder):
+            return 1
+        return max(1, rows.sparkSession.sparkContext.defaultParallelism)
 
     def _pieces(self, batch: int) -> str:
         """Where Spark keeps what tasks have staged, if they reach no common folder."""
@@ -240,7 +252,8 @@ class Delivery:
                 if parts:
                     # A sink commits a batch once: rows beside those in its own storage go by the writer.
                     records = None if staged else self._record_stage(name, batch)
-                    done = self._written(rows, target, parts, records, batch)
+                    times = self._times(target, epoch, sum(_rows_of(each) for each in receipts))
+                    done = self._written(rows, target, parts, records, times, batch)
                     self._count(name, done)
                     if done.part is not None:
                         self._commit_again(name, done.part, batch)
@@ -255,6 +268,7 @@ class Delivery:
         target: Target,
         parts: Sequence[Part],
         records: RecordStage | None,
+        times: Mapping[str, int],
         batch: int,
     ) -> Committed:
         folder = Folder(self._storage.root)
@@ -267,14 +281,14 @@ class Delivery:
 
                 def call(folder: Folder, part: Part = part) -> None:
                     chunks = chunks_of(folder, part.files, target.name)
-                    self._events.run(commit(self._opened, target, part.epoch, chunks, done))
+                    self._events.run(commit(self._opened, target, part.epoch, chunks, done, times))
 
                 if pieces is None:
                     call(folder)
                 else:
                     with_files(pieces, part, call)
             return done
-        write = CommitPart(target, folder, records)
+        write = CommitPart(target, folder, records, times)
         if pieces is not None:
             return committed_of(commit_pieces(pieces, parts, write))
         return committed_of(spark.sparkContext.parallelize(parts, len(parts)).map(write).collect())
@@ -285,6 +299,19 @@ class Delivery:
             self.written[name] += self._two_phase[name].commit([part], batch)
         except StagingLost as error:
             raise Unavailable(str(error)) from error
+
+    def _times(self, target: Target, epoch: str, rows: int) -> dict[str, int]:
+        """The times of what tasks write into tables whose rows carry one: by the target's key."""
+        found = {}
+        for each in (target, target.letters):
+            if each is not None and isinstance(each.sink, Cassandra):
+                found[each.key] = self._events.run(self._time_of(each, epoch, rows))
+        return found
+
+    async def _time_of(self, target: Target, epoch: str, rows: int) -> int:
+        writer = await self._opened.get(target)
+        assert isinstance(writer, TimedWriter), "its rows carry a time"
+        return await writer.time_of(epoch, rows)
 
     def _record_stage(self, name: str, batch: int) -> RecordStage | None:
         sink = self._two_phase.get(name)
@@ -331,13 +358,17 @@ class Delivery:
             letters=None if letters is None else self._target(letters_name(letters.sink), letters.sink),
         )
 
-    async def _try(self, target: Target) -> None:
-        if _on_driver(target.sink):
-            await self._opened.get(target)
-            return
+    async def _try(self, target: Target) -> RowKey | None:
+        """Open a sink; gives the key by which its rows are in order, if several tasks may write it."""
+        if _on_driver(target.sink) or isinstance(target.sink, Cassandra):
+            writer = await self._opened.get(target)
+            return writer.row_key() if isinstance(writer, KeyedWriter) else None
         writer = writer_for(target.sink, target.context)
         await writer.open()
-        await writer.close()
+        try:
+            return writer.row_key() if isinstance(writer, KeyedWriter) else None
+        finally:
+            await writer.close()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -363,6 +394,10 @@ def is_ordered(sink: Sink) -> bool:
     if isinstance(sink, Function):
         return sink.where == "driver"
     return not (isinstance(sink, Files) or (isinstance(sink, Postgres) and not sink.key))
+
+
+def _rows_of(receipt: Receipt) -> int:
+    return 0 if receipt.file is None else sum(receipt.file.rows.values())
 
 
 def _staged(receipt: Receipt, name: str) -> int:
