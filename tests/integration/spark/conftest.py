@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -114,6 +116,18 @@ def broker(queen_brokers: TemporaryBrokers, monkeypatch: pytest.MonkeyPatch) -> 
     with queen_brokers.start() as started:
         monkeypatch.setenv("QUEEN_PG", started.database_url)
         yield started
+
+
+@pytest.fixture
+def elsewhere(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
+    """A file system that only Hadoop knows: a mount table over a folder."""
+    conf: Any = spark._jsc.hadoopConfiguration()
+    (tmp_path / "data").mkdir()
+    name = f"test{time.monotonic_ns()}"  # Hadoop keeps a file system that it knows
+    conf.set(f"fs.viewfs.mounttable.{name}.link./data", f"file:{tmp_path}/data")
+    conf.set("fs.AbstractFileSystem.viewfs.impl", "org.apache.hadoop.fs.viewfs.ViewFs")
+    yield f"viewfs://{name}/data"
+    conf.unset(f"fs.viewfs.mounttable.{name}.link./data")
 
 
 class Queen:

@@ -9,13 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from queenstream import count, first, sum_, tumbling
 from queenstream.errors import CheckpointError, ConfigError, StepFailed
@@ -378,18 +377,6 @@ def test_parquet_that_spark_has_written_is_read_by_the_jvm(spark: SparkSession, 
 
 
 # Other file systems
-
-
-@pytest.fixture
-def elsewhere(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
-    """A file system that only Hadoop knows: a mount table over a folder."""
-    conf: Any = spark._jsc.hadoopConfiguration()
-    (tmp_path / "data").mkdir()
-    name = f"test{time.monotonic_ns()}"  # Hadoop keeps a file system that it knows
-    conf.set(f"fs.viewfs.mounttable.{name}.link./data", f"file:{tmp_path}/data")
-    conf.set("fs.AbstractFileSystem.viewfs.impl", "org.apache.hadoop.fs.viewfs.ViewFs")
-    yield f"viewfs://{name}/data"
-    conf.unset(f"fs.viewfs.mounttable.{name}.link./data")
 
 
 @pytest.mark.parametrize("form", ["ndjson", "csv", "parquet", "orc"])

@@ -188,7 +188,7 @@ class Delivery:
             letters=letters_of(self._plan),
             samples=self.samples.on,
             keys=self._keys,
-            buckets=self._number_of_buckets(rows),
+            buckets=max(1, rows.sparkSession.sparkContext.defaultParallelism),  # as tasks can write at once
         )
         receipts: list[Receipt] = []
         with (
@@ -211,12 +211,6 @@ class Delivery:
             # Else nothing will be in a sink that could differ the next time.
             self._prepared.write(batch, receipts)
         return receipts
-
-    def _number_of_buckets(self, rows: DataFrame) -> int:
-        """As many as tasks can write at once. Where Spark carries the files, one task gets them all."""
-        if not isinstance(self._storage, Folder):
-            return 1
-        return max(1, rows.sparkSession.sparkContext.defaultParallelism)
 
     def _pieces(self, batch: int) -> str:
         """Where Spark keeps what tasks have staged, if they reach no common folder."""
@@ -286,7 +280,7 @@ class Delivery:
                 if pieces is None:
                     call(folder)
                 else:
-                    with_files(pieces, part, call)
+                    with_files(pieces, part, target.name, call)
             return done
         write = CommitPart(target, folder, records, times)
         if pieces is not None:

@@ -128,6 +128,23 @@ def read_rows(
         ) from error
 
 
+def places_of(file: BinaryIO) -> Iterator[tuple[str | None, int, int, int]]:
+    """What a file is made of: chunks, as sink, bucket, offset and length; and its index, of no sink."""
+    index = _index(file)
+    chunks = [
+        (offset, length, sink, bucket)
+        for sink, buckets in index.items()
+        for bucket, runs in buckets.items()
+        for run in runs
+        for offset, length in run
+    ]
+    end = 0
+    for offset, length, sink, bucket in sorted(chunks):
+        yield sink, bucket, offset, length
+        end = offset + length
+    yield None, 0, end, file.seek(0, 2) - end
+
+
 def _read_run(file: BinaryIO, run: _Run) -> Iterator[_Row]:
     for offset, length in run:
         file.seek(offset)
