@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from queenstream import count, first, sum_, tumbling
 from queenstream.errors import CheckpointError, ConfigError, StepFailed
