@@ -174,6 +174,16 @@ class KafkaServer:
         finally:
             consumer.close()
 
+    def count(self, topic: str) -> int:
+        """How many messages have been written to a topic."""
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "look", "log_level": 0})
+        try:
+            partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+            places = [TopicPartition(topic, each) for each in partitions]
+            return sum(consumer.get_watermark_offsets(place, timeout=30)[1] for place in places)
+        finally:
+            consumer.close()
+
     def committed(self, group: str, topic: str, partition: int = 0) -> int:
         """Where a group stands; negative: nowhere."""
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": group, "log_level": 0})

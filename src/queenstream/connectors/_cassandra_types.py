@@ -49,11 +49,20 @@ def encoder(kind: CqlType, protocol: int, declared: str) -> Encoder:
 
 
 def _encoder(kind: CqlType, protocol: int) -> Encoder:
-    name = _name(kind)
+    name = type_name(kind)
     made = _COMPOUND.get(name)
     if made is not None:
         return made(kind, protocol)
     return _SCALARS.get(name) or _refused(f"nothing: values of the type {name} are not known here")
+
+
+def scalar_encoder(name: str) -> Encoder | None:
+    """The encoder of a type that is no collection, tuple or type of the user's own, by its name in CQL.
+
+    >>> scalar_encoder("smallint")("5")
+    b'\\x00\\x05'
+    """
+    return _SCALARS.get(name)
 
 
 def _refused(expected: str) -> Encoder:
@@ -63,7 +72,8 @@ def _refused(expected: str) -> Encoder:
     return refuse
 
 
-def _name(kind: CqlType) -> str:
+def type_name(kind: CqlType) -> str:
+    """The name of a type in CQL; ``"type"`` for one of the user's own."""
     if issubclass(kind, UserType):
         return "type"
     return str(kind.typename).rpartition(".")[2]
@@ -257,7 +267,7 @@ def _own_type(kind: CqlType, protocol: int) -> Encoder:
 
 
 def _vector(kind: CqlType, protocol: int) -> Encoder:
-    fit, serialize = _VECTORS.get(_name(kind.subtype)), kind.serialize
+    fit, serialize = _VECTORS.get(type_name(kind.subtype)), kind.serialize
     if fit is None:
         return _refused("nothing: only vectors of numbers are known here")
 
@@ -316,7 +326,7 @@ _COMPOUND: dict[str, Callable[[CqlType, int], Encoder]] = {
 
 def decoder(kind: CqlType) -> Decoder | None:
     """What makes a record's value of what the driver gives; None: it is one already."""
-    name = _name(kind)
+    name = type_name(kind)
     if name in ("list", "set", "VectorType"):
         inner = decoder(kind.subtype if name == "VectorType" else kind.subtypes[0])
         return list if inner is None else lambda value: [inner(item) for item in value]

@@ -16,10 +16,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from queenstream.client._base.payloads import encode
 from queenstream.connectors import _kafka
 from queenstream.connectors._kafka import log
-from queenstream.connectors.base import Context, Refusal
+from queenstream.connectors.base import Context, Refusal, RowKey
 from queenstream.errors import ConfigError, PayloadInvalid, QueenstreamError, TooLarge
 from queenstream.pipeline.endpoints import Kafka
-from queenstream.pipeline.topics import Sent, messages_of
+from queenstream.pipeline.topics import MessageKey, Sent, messages_of
 
 ID_HEADER = "queenstream-id"
 
@@ -69,6 +69,11 @@ class KafkaWriter:
         found = _kafka.look(self._producer, self._sink, self._topic).topics[self._topic]
         if found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise _kafka.no_topic(self._sink, self._topic)
+        self._partitions = len(found.partitions)
+
+    def row_key(self) -> RowKey | None:
+        """A topic of one partition keeps all messages in order, others those of a key."""
+        return MessageKey(self._sink) if self._partitions > 1 else None
 
     async def write(self, epoch: str, rows: Sequence[Any]) -> list[Refusal]:
         name = self._context.delivery(epoch)

@@ -8,9 +8,9 @@ it opens the readers at the stored positions and hands the last results out agai
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from queenstream.batches import Batch
 
@@ -110,4 +110,37 @@ class Writer(Protocol):
 
     async def close(self) -> None:
         """Let go of what is held."""
+        ...
+
+
+class RowKey(Protocol):
+    """Says which rows of a sink must be written in order: those of one key. It travels to other processes."""
+
+    def reader(self) -> Callable[[Any], bytes | None]:
+        """Returns a function that gives the key of a row; None: it may be written before or after others."""
+        ...
+
+
+@runtime_checkable
+class KeyedWriter(Writer, Protocol):
+    """A writer of a sink that several processes may write at once, each the rows of other keys."""
+
+    def row_key(self) -> RowKey | None:
+        """The key of the rows, once the writer is open; None: the sink keeps all rows in order."""
+        ...
+
+
+@runtime_checkable
+class TimedWriter(Writer, Protocol):
+    """A writer whose rows carry a time, which is the same when they are written again.
+
+    One process asks for the time of an epoch, and several may write its rows.
+    """
+
+    async def time_of(self, epoch: str, rows: int) -> int:
+        """The time of an epoch of so many rows, in µs; later than that of any other before it."""
+        ...
+
+    async def write_at(self, started: int, rows: Sequence[Any]) -> list[Refusal]:
+        """Write rows, the first with this time and each of the others with one that is later by 1 µs."""
         ...

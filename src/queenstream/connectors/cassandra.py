@@ -24,13 +24,14 @@ from queenstream import paths
 from queenstream.connectors._broker import Patience
 from queenstream.connectors._cassandra_epochs import Epochs
 from queenstream.connectors._cassandra_inserts import Inserts
+from queenstream.connectors._cassandra_key import KeyColumn, PrimaryKey
 from queenstream.connectors._cassandra_link import AWAY, REFUSED, Link, told
 from queenstream.connectors._cassandra_reading import CassandraReader
 from queenstream.connectors._cassandra_rows import Column, Rows
 from queenstream.connectors._cassandra_sending import Outcome, Request, Sender
 from queenstream.connectors._cassandra_tables import quoted
-from queenstream.connectors._cassandra_types import encoder
-from queenstream.connectors.base import Context, Refusal
+from queenstream.connectors._cassandra_types import encoder, scalar_encoder, type_name
+from queenstream.connectors.base import Context, Refusal, RowKey
 from queenstream.connectors.fitting import schema_of
 from queenstream.errors import ConfigError, PayloadInvalid, RunFailed
 from queenstream.pipeline.endpoints import Cassandra
@@ -83,6 +84,7 @@ class CassandraWriter:
         self._insert = f"insert into {link.place} ({columns}) values ({values}) {using}"  # noqa: S608 - quoted
         prepared = link.prepare(self._insert)
         key = [names.index(each.name) for each in table.primary_key]
+        self._key = self._key_columns(table, prepared)
         self._inserts = Inserts(prepared, self._typed(table, names, prepared), key, sink.timestamp_by)
         self._sender = Sender(link.session, sink.concurrency)
         self._epochs: Epochs | None = None
@@ -135,17 +137,34 @@ class CassandraWriter:
         aside = {paths.segments(self._sink.timestamp_by)[0]} if self._sink.timestamp_by else set()
         return Rows(columns, frozenset(aside))
 
+    def _key_columns(self, table: TableMetadata, prepared: PreparedStatement) -> tuple[KeyColumn, ...]:
+        kinds = {each.name: type_name(each.type) for each in prepared.column_metadata}
+        fields = () if self._schema is None else self._schema.fields
+        defaults = {each.name: each.default for each in fields}
+        names = [each.name for each in table.primary_key if scalar_encoder(kinds[each.name]) is not None]
+        return tuple(KeyColumn(name, kinds[name], defaults.get(name)) for name in names)
+
+    def row_key(self) -> RowKey | None:
+        return PrimaryKey(self._key) if self._key else None
+
     # Writing
 
     async def write(self, epoch: str, rows: Sequence[Any]) -> list[Refusal]:
+        return await self.write_at(await self.time_of(epoch, len(rows)), rows)
+
+    async def time_of(self, epoch: str, rows: int) -> int:
+        if self._epochs is None:  # each row says its own
+            return 0
+        return await self._patiently(self._epochs.time_of, epoch, rows)
+
+    async def write_at(self, started: int, rows: Sequence[Any]) -> list[Refusal]:
         refused: list[Refusal] = []
-        begun, ttl = 0, self._ttl
+        ttl = self._ttl
         if self._epochs is not None:
-            begun = await self._patiently(self._epochs.time_of, epoch, len(rows))
-            ttl = self._left(begun)
+            ttl = self._left(started)
             if ttl == 0:  # they would be gone by now
                 return []
-        requests = self._inserts.requests(rows, begun, ttl, refused)
+        requests = self._inserts.requests(rows, started, ttl, refused)
         while True:
             outcome = await self._send(requests)
             again = await self._judge(outcome, refused)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeAlias
 
@@ -249,3 +250,20 @@ def _keys(sink: Kafka) -> Callable[[Any], bytes | None]:
         return _bytes(value)
 
     return key_of
+
+
+@dataclass(frozen=True)
+class MessageKey:
+    """The key of the message that a row becomes: messages of one key are in order.
+
+    >>> MessageKey(Kafka("out", key_by="user")).reader()({"user": "ann"})
+    b'ann'
+    """
+
+    sink: Kafka
+
+    def reader(self) -> Callable[[Any], bytes | None]:
+        """What gives the key of a row; None: it has none."""
+        if self.sink.envelope:
+            return lambda row: _bytes(row.get("key"))
+        return _keys(self.sink)

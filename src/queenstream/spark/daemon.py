@@ -9,7 +9,7 @@ import socket
 
 from pyspark import daemon
 
-from queenstream.spark import stages  # noqa: F401 - loaded for the workers
+from queenstream.spark import native, stages  # noqa: F401 - loaded for the workers
 
 _serve = daemon.worker
 

@@ -10,6 +10,7 @@ needs no Python, values are read into typed columns, a batch at a time, and the 
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
@@ -40,9 +42,10 @@ from queenstream.windows import to_us
 PACKAGE = f"org.apache.spark:{KAFKA}"
 
 _NOT_THERE = "Failed to find data source"
-_MOST = 200_000  # messages in a batch
+_MOST, _MOST_TYPED = 200_000, 1_000_000  # messages in a batch: for steps in Python, and without any
 _FROM_THE_BEGINNING = -2  # Spark's word for it
 _NULL = b"null"  # fits no schema
+_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
 
 # What the two client libraries call differently. Files of this machine go to the tasks as what is in them.
 _JAVA_FILES = {
@@ -65,14 +68,14 @@ _LOGIN = {
 
 
 def read_kafka(
-    spark: SparkSession, source: Kafka, pipeline: str, max_batch_rows: int | None = None
+    spark: SparkSession, source: Kafka, pipeline: str, max_batch_rows: int | None, *, typed: bool
 ) -> DataFrame:
-    """The messages of topics, as Spark's source has them."""
+    """The messages of topics, as Spark's source has them. ``typed``: they are for ``typed_rows``."""
+    most = max_batch_rows or (_MOST_TYPED if typed else _MOST)
     options = {
         **_place(source),
         "groupIdPrefix": source.group or pipeline,
-        "includeHeaders": "true",
-        "maxOffsetsPerTrigger": str(max_batch_rows or _MOST),
+        "maxOffsetsPerTrigger": str(most),
         **_start(source),
     }
     return _load(spark, spark.readStream.format("kafka").options(**options))
@@ -90,18 +93,24 @@ def batch_of_kafka(spark: SparkSession, source: Kafka, start: Any, end: Any) -> 
 def _load(spark: SparkSession, reader: DataStreamReader | DataFrameReader) -> DataFrame:
     """What a reader gives. A session may know the source in one thread, and not in another."""
     try:
-        return reader.load()
+        return _messages(reader.load())
     except AnalysisException as error:
         if _NOT_THERE not in str(error):
             raise
     _add_source(spark)
-    return reader.load()
+    return _messages(reader.load())
+
+
+def _messages(rows: DataFrame) -> DataFrame:
+    """Messages with their headers as text: an array of structs takes Python longer than all the rest."""
+    return rows.select(*_COLUMNS, f.to_json("headers").alias("headers"))
 
 
 def _place(source: Kafka) -> dict[str, str]:
     return {
         "kafka.bootstrap.servers": source.servers,
         "subscribePattern" if source.pattern else "subscribe": source.label,
+        "includeHeaders": "true",
         **{f"kafka.{name}": value for name, value in java_settings(source.settings).items()},
     }
 
@@ -227,8 +236,18 @@ def _found(row: dict[str, Any]) -> Found:
         to_us(row["timestamp"]) // 1_000,
         row["key"],
         row["value"],
-        [(each["key"], each["value"]) for each in row.get("headers") or ()],
+        _headers(row["headers"]),
     )
+
+
+def _headers(text: str | None) -> list[tuple[str, bytes | None]]:
+    """Headers of what Spark makes of them: their values are in base64.
+
+    >>> _headers('[{"key":"h","value":"MQ=="},{"key":"empty"}]')
+    [('h', b'1'), ('empty', None)]
+    """
+    found = [] if text is None else json.loads(text)
+    return [(each["key"], base64.b64decode(each["value"]) if "value" in each else None) for each in found]
 
 
 def typed_values(values: pa.Array, read: Callable[[pa.Array], pa.Array]) -> pa.Array:

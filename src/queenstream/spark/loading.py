@@ -66,7 +66,7 @@ class Sources:
             files = self.files.get(read.name)
             return self._spark.createDataFrame([], columns) if files is None else files.typed(schema)
         if isinstance(read.source, Kafka):
-            messages = self._of_kafka(read.source)
+            messages = self._of_kafka(read.source, typed=True)
             return typed_rows(messages, read.source, schema, columns)
         return self._of_broker(read, schema)
 
@@ -79,7 +79,7 @@ class Sources:
         if isinstance(read.source, Files):
             return self.files[read.name].plain()
         if isinstance(read.source, Kafka):
-            return self._of_kafka(read.source)
+            return self._of_kafka(read.source, typed=False)
         return self._of_broker(read, None)
 
     def decoder(self, number: int, read: Read) -> Decoder:
@@ -91,8 +91,8 @@ class Sources:
         assert self.home is not None, "it is fed from there"
         return read_fed(self._spark, self.home.feed(read.name), columns)
 
-    def _of_kafka(self, source: Kafka) -> DataFrame:
-        return read_kafka(self._spark, source, self._plan.name, self._told.max_batch_rows)
+    def _of_kafka(self, source: Kafka, *, typed: bool) -> DataFrame:
+        return read_kafka(self._spark, source, self._plan.name, self._told.max_batch_rows, typed=typed)
 
     def _of_broker(self, read: Read, schema: Schema | None) -> DataFrame:
         assert isinstance(read.source, Queue | Stream), "all others are fed, or Kafka's"

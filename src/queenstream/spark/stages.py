@@ -123,7 +123,7 @@ class StageEntry(StageFunction):
         for index in records.add_all(sink, [each.record for each in items]):
             item = items[index]
             place = (not item.due, (item.time or 0) if item.due else 0, item.seq, first + index)
-            stage.add(sink, place, packed_by_task(item.record, item.key))
+            stage.add(sink, place, packed_by_task(item.record, item.key), item.record)
 
 
 class ReplayEntry(Entry):

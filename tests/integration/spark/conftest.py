@@ -118,6 +118,18 @@ def broker(queen_brokers: TemporaryBrokers, monkeypatch: pytest.MonkeyPatch) -> 
         yield started
 
 
+@pytest.fixture
+def elsewhere(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
+    """A file system that only Hadoop knows: a mount table over a folder."""
+    conf: Any = spark._jsc.hadoopConfiguration()
+    (tmp_path / "data").mkdir()
+    name = f"test{time.monotonic_ns()}"  # Hadoop keeps a file system that it knows
+    conf.set(f"fs.viewfs.mounttable.{name}.link./data", f"file:{tmp_path}/data")
+    conf.set("fs.AbstractFileSystem.viewfs.impl", "org.apache.hadoop.fs.viewfs.ViewFs")
+    yield f"viewfs://{name}/data"
+    conf.unset(f"fs.viewfs.mounttable.{name}.link./data")
+
+
 class Queen:
     """``format("queen")`` on the test's database."""
 
@@ -135,15 +147,3 @@ class Queen:
 @pytest.fixture
 def queen(spark: SparkSession, sql: Sql) -> Queen:
     return Queen(spark, sql.url)
-
-
-@pytest.fixture
-def elsewhere(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
-    """A file system that only Hadoop knows: a mount table over a folder."""
-    conf: Any = spark._jsc.hadoopConfiguration()
-    (tmp_path / "data").mkdir()
-    name = f"test{time.monotonic_ns()}"  # Hadoop keeps a file system that it knows
-    conf.set(f"fs.viewfs.mounttable.{name}.link./data", f"file:{tmp_path}/data")
-    conf.set("fs.AbstractFileSystem.viewfs.impl", "org.apache.hadoop.fs.viewfs.ViewFs")
-    yield f"viewfs://{name}/data"
-    conf.unset(f"fs.viewfs.mounttable.{name}.link./data")

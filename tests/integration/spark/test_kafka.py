@@ -131,6 +131,31 @@ def test_a_plan_of_expressions_has_windows_of_sparks_own(kafka: KafkaServer, tmp
         assert [run("local"), run("spark")] == [late, late]
 
 
+@pytest.mark.parametrize("away", [False, True])
+def test_several_tasks_write_a_topic_and_keep_the_order_of_each_key(
+    kafka: KafkaServer, elsewhere: str, tmp_path: Path, away: bool
+) -> None:
+    """From a function, and as columns; with a checkpoint that tasks reach, and through Spark."""
+    source = kafka.topic(partitions=2)
+    numbers = range(4_000)
+    users = [f"user-{n % 20}" for n in numbers]
+    values = [json.dumps({"user": user, "n": n}) for n, user in zip(numbers, users, strict=True)]
+    kafka.send(source, values, keys=users, headers={"h": b"1"})
+    state = f"{elsewhere}/state" if away else str(tmp_path / "state")
+    for name in ("columns", "function"):
+        sink = kafka.topic(partitions=3)
+        rows = Pipeline(name).source(Kafka(source, servers=kafka.servers, schema="user string, n int"))
+        rows = rows.filter("n >= 0") if name == "columns" else rows.map(dict)
+        rows.to(Kafka(sink, servers=kafka.servers, key_by="user")).run(until="caught_up", checkpoint=state)
+        found: dict[str, list[int]] = {}
+        messages = kafka.received(sink)
+        for message in messages:
+            row = json.loads(message.value() or b"")
+            found.setdefault(row["user"], []).append(row["n"])
+        assert found == {f"user-{n}": list(range(n, 4_000, 20)) for n in range(20)}
+        assert len({_id(message).rpartition(b":")[0] for message in messages}) > 1  # each task has its own
+
+
 def test_a_kafka_that_is_killed_slows_spark_and_loses_nothing(kafka: KafkaServer, tmp_path: Path) -> None:
     source, sink = kafka.topic(partitions=2), kafka.topic()
     kafka.send(source, [json.dumps({"n": n}) for n in range(1_000)], keys=[str(n) for n in range(1_000)])

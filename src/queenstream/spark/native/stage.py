@@ -101,7 +101,7 @@ class StageColumns(StageFunction):
             if staged.add(self._sink, record):
                 continue
             place = (time is None, time or 0, seq or 0, 0)
-            stage.add(self._sink, place, packed_by_task(record, None))
+            stage.add(self._sink, place, packed_by_task(record, None), record)
 
     # What steps failed on
 

@@ -97,7 +97,7 @@ def _read_fed(
     ended, bad = kind == END, kind == FAILED
     time = f.timestamp_micros(f.col(TIME)).alias(TIME)
     if always_fits(source):
-        columns = [RECORD, time, SEQ, ended.alias(ENDED)]
+        columns: list[Column | str] = [RECORD, time, SEQ, ended.alias(ENDED)]
         if counted and failures.part != "aside":
             source = source.observe(count_name("taken", node.name), number_of(~ended).alias("taken"))
         return Frame(source.select(*columns), schema, failures, ends=True)

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import pickle
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +19,7 @@ import msgspec
 from pyspark import cloudpickle
 
 from queenstream.connectors import Context, Writer, writer_for
+from queenstream.connectors.base import Refusal, TimedWriter
 from queenstream.connectors.events import Events
 from queenstream.errors import QueenstreamError, StepFailed
 from queenstream.pipeline.endpoints import Files, Sink
@@ -30,6 +31,7 @@ from queenstream.spark.sinks.storage import Folder
 from queenstream.spark.sinks.two_phase import OpenRecordStage, RecordStage, StagedPart
 
 _FILE = (100_000, 64 << 20)  # rows and bytes of one
+_PART_ROWS = 1_000  # fewer rows are not worth another task
 _IDLE_SECONDS = 20.0  # after which a process of tasks closes its writers
 
 
@@ -83,10 +85,14 @@ class Committed(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Part:
-    """What one task writes: the rows of some files, under a name that a repeat has, too."""
+    """What one task writes: the rows of some files, under a name that a repeat has, too.
+
+    ``buckets``: only the rows of these.
+    """
 
     epoch: str
     files: tuple[StagedFile, ...]
+    buckets: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -94,18 +100,20 @@ class CommitPart:
     """A function for the tasks of a batch: writes a part, and gives what became of it.
 
     ``records``: how to stage them in the sink's own storage; None: they go by the sink's writer. ``letters``:
-    the same for the dead letters of rows that the sink refuses.
+    the same for the dead letters of rows that the sink refuses. ``times``: by the key of a target, the time
+    that its rows carry.
     """
 
     target: Target
     storage: Folder
     records: RecordStage | None = None
     letters: RecordStage | None = None
+    times: Mapping[str, int] = field(default_factory=dict)
 
     def __call__(self, part: Part) -> bytes:
         """The result as JSON of ``Committed``. An error is a result, too: Spark would repeat it in vain."""
         done = Committed()
-        chunks = chunks_of(self.storage, part.files, self.target.name, self._most)
+        chunks = chunks_of(self.storage, part.files, self.target.name, self._most, part.buckets)
         try:
             with (
                 stage_records(self.records, done.parts) as rows,
@@ -113,7 +121,8 @@ class CommitPart:
             ):
                 left = chunks if rows is None else _refused(rows, chunks)
                 writers.run(
-                    self.target, lambda opened: commit(opened, self.target, part.epoch, left, done, letters)
+                    self.target,
+                    lambda opened: commit(opened, self.target, part.epoch, left, done, letters, self.times),
                 )
         except QueenstreamError as error:
             done.error = cloudpickle.dumps(error)  # type: ignore[no-untyped-call]
@@ -164,30 +173,35 @@ async def commit(
     chunks: Iterable[list[Any]],
     done: Committed,
     stage: OpenRecordStage | None,
+    times: Mapping[str, int],
 ) -> None:
     """Write chunks of rows, each under a name of its own, by which the sink knows it again.
 
     ``stage`` takes the dead letters of rows that the sink refuses; the writer of their sink gets the others.
     """
+    begun = 0
     for number, rows in enumerate(chunks):
         epoch = name if number == 0 else f"{name}.{number}"
-        letters = await _write(await opened.get(target), target, epoch, rows, done)
+        time = times[target.key] + begun if target.key in times else None
+        begun += len(rows)
+        letters = await _write(await opened.get(target), target, epoch, rows, done, time)
         if stage is not None:
             letters = [each for each in letters if not stage.add(each)]
         if letters:
             assert target.letters is not None, "the step's policy names it"
             # Several steps may have one sink of dead letters, and their batches one name.
-            await _write_letters(opened, target.letters, f"{epoch}-refused:{target.name}", letters, done)
+            refused = f"{epoch}-refused:{target.name}"
+            await _write_letters(opened, target.letters, refused, letters, done, times)
 
 
 async def _write(
-    writer: Writer, target: Target, epoch: str, rows: Sequence[Any], done: Committed
+    writer: Writer, target: Target, epoch: str, rows: Sequence[Any], done: Committed, time: int | None
 ) -> list[dict[str, Any]]:
     """Write rows, those that are refused again by the step's policy; gives the dead letters of the others."""
     letters: list[dict[str, Any]] = []
     attempt, name = 1, epoch
     while True:
-        refused = await writer.write(name, rows)
+        refused = await _write_once(writer, name, rows, time)
         done.wrote(target.name, len(rows) - len(refused))
         again = []
         for index, error in refused:
@@ -205,10 +219,21 @@ async def _write(
         attempt += 1
 
 
+async def _write_once(writer: Writer, epoch: str, rows: Sequence[Any], time: int | None) -> list[Refusal]:
+    if time is not None and isinstance(writer, TimedWriter):
+        return await writer.write_at(time, rows)
+    return await writer.write(epoch, rows)
+
+
 async def _write_letters(
-    opened: OpenWriters, target: Target, epoch: str, letters: Sequence[Any], done: Committed
+    opened: OpenWriters,
+    target: Target,
+    epoch: str,
+    letters: Sequence[Any],
+    done: Committed,
+    times: Mapping[str, int],
 ) -> None:
-    refused = await (await opened.get(target)).write(epoch, letters)
+    refused = await _write_once(await opened.get(target), epoch, letters, times.get(target.key))
     done.wrote(target.name, len(letters) - len(refused))
     if refused:
         raise _undeliverable(target.name, refused[0][1])
@@ -295,10 +320,14 @@ writers = _Process()
 
 
 def parts_of(files: Sequence[StagedFile], name: str, epoch: str, *, in_order: bool) -> Iterator[Part]:
-    """What the tasks write of a sink's rows: all of them in order, or each file by itself."""
+    """What the tasks write of a sink's rows: all of them in order, those of some buckets, or of one file."""
     found = [each for each in files if each.rows.get(name)]
     if in_order:
-        if found:
+        buckets = max((each.buckets.get(name, 1) for each in found), default=1)
+        number = min(buckets, 1 + sum(each.rows[name] for each in found) // _PART_ROWS)
+        for at in range(number) if number > 1 else ():
+            yield Part(f"{epoch}-{at:05}", tuple(found), tuple(range(at, buckets, number)))
+        if found and number == 1:
             yield Part(epoch, tuple(found))
         return
     for number, each in enumerate(found):  # not by task: two jobs of a batch have tasks of one number

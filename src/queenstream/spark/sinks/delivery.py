@@ -19,10 +19,11 @@ from pyspark.sql.types import StructType
 
 from queenstream.connectors import Context, writer_for
 from queenstream.connectors._postgres_link import url_of
+from queenstream.connectors.base import KeyedWriter, RowKey, TimedWriter
 from queenstream.connectors.events import Events
 from queenstream.connectors.letters import make_queues
 from queenstream.errors import StepFailed, Unavailable
-from queenstream.pipeline.endpoints import Files, Function, Postgres, Queue, Sink
+from queenstream.pipeline.endpoints import Cassandra, Files, Function, Postgres, Queue, Sink
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
 from queenstream.pipeline.samples import Samples
@@ -155,6 +156,7 @@ class Delivery:
         self._run = secrets.token_hex(8)
         self._targets = {name: self._target(name, sink) for name, sink in sinks_of(plan).items()}
         self._opened = OpenWriters()  # of what is called on the driver
+        self._keys: dict[str, RowKey] = {}  # of the sinks that several tasks may write in order
         self._two_phase: dict[str, TwoPhaseSink] = {}
         self._aside: dict[tuple[str, str], TwoPhaseSink | None] = {}
         self.samples = Samples()
@@ -164,9 +166,11 @@ class Delivery:
     def open(self) -> None:
         """Connect to all sinks once, and take over those that earlier runs of the checkpoint have written."""
         self._events.run(make_queues(self._plan, self._context("dead letters")))
-        for target in self._targets.values():
+        for name, target in self._targets.items():
             if not (isinstance(target.sink, Files) and target.sink.remote):  # Spark's writer connects there
-                self._events.run(self._try(target))
+                key = self._events.run(self._try(target))
+                if key is not None:
+                    self._keys[name] = key
         for name, target in self._targets.items():
             found = self._two_phase_sink(name, target.sink)
             if found is not None:
@@ -205,7 +209,7 @@ class Delivery:
     def _stage(self, query: Query, rows: DataFrame, batch: int) -> list[Receipt]:
         self._prepared.begin(batch)
         self._clean(batch)
-        options = self._stage_options(batch, samples=self.samples.on)
+        options = self._stage_options(rows, batch, samples=self.samples.on)
         try:
             receipts = self._staged(query, rows, options, batch)
         except BaseException:
@@ -243,13 +247,15 @@ class Delivery:
         for sink in self._two_phase.values():
             sink.clean(batch)
 
-    def _stage_options(self, batch: int, *, samples: bool) -> StageOptions:
+    def _stage_options(self, rows: DataFrame, batch: int, *, samples: bool) -> StageOptions:
         return StageOptions(
             pipeline=self._plan.name,
             storage=Folder(self._storage.root),
             folder=self._prepared.folder(batch),
             letters=letters_of(self._plan),
             samples=samples,
+            keys=self._keys,
+            buckets=max(1, rows.sparkSession.sparkContext.defaultParallelism),  # as tasks can write at once
         )
 
     def _run_stage(self, output: DataFrame, stage: Stage, pieces: str) -> list[Receipt]:
@@ -298,7 +304,8 @@ class Delivery:
                 # A sink commits a batch once: rows beside those in its own storage are committed apart.
                 sink = self._storage_aside(name, "rest") if staged else self._two_phase.get(name)
                 letters = self._storage_of_refused(target)
-                done = self._written(rows, target, parts, (sink, letters), batch)
+                times = self._times(target, epoch, sum(_rows_of(each) for each in receipts))
+                done = self._written(rows, target, parts, (sink, letters), times, batch)
                 self._count(name, done)
                 self._commit_again(name, sink, done.parts, batch)
                 if target.letters is not None:
@@ -325,7 +332,7 @@ class Delivery:
             assert isinstance(sink, PostgresTable), "no other sink refuses staged rows"
         else:
             return receipts
-        readback, queries = sink.readback(self._stage_options(batch, samples=False), staged)
+        readback, queries = sink.readback(self._stage_options(rows, batch, samples=False), staged)
         output = readback_rows(rows.sparkSession, queries)
         files = self._run_stage(output, readback, f"{self._pieces(batch)}/{quote(name, safe='')}")
         if sum(_staged(each, name) for each in files) != sum(each.rows for each in staged):
@@ -345,11 +352,13 @@ class Delivery:
         target: Target,
         parts: Sequence[Part],
         into: tuple[TwoPhaseSink | None, TwoPhaseSink | None],
+        times: Mapping[str, int],
         batch: int,
     ) -> Committed:
         """Let tasks write staged rows.
 
-        ``into``: the storage of the sink, and that of the dead letters of rows that it refuses.
+        ``into``: the storage of the sink, and that of the dead letters of rows that it refuses. ``times``: by
+        the key of a target, the time that its rows carry.
         """
         records, letters = (None if sink is None else sink.record_stage(batch) for sink in into)
         folder = Folder(self._storage.root)
@@ -363,14 +372,15 @@ class Delivery:
                 def call(folder: Folder, part: Part = part) -> None:
                     chunks = chunks_of(folder, part.files, target.name)
                     with stage_records(letters, done.letters) as stage:
-                        self._events.run(commit(self._opened, target, part.epoch, chunks, done, stage))
+                        work = commit(self._opened, target, part.epoch, chunks, done, stage, times)
+                        self._events.run(work)
 
                 if pieces is None:
                     call(folder)
                 else:
-                    with_files(pieces, part, call)
+                    with_files(pieces, part, target.name, call)
             return done
-        write = CommitPart(target, folder, records, letters)
+        write = CommitPart(target, folder, records, letters, times)
         if pieces is not None:
             return committed_of(commit_pieces(pieces, parts, write))
         return committed_of(spark.sparkContext.parallelize(parts, len(parts)).map(write).collect())
@@ -401,6 +411,19 @@ class Delivery:
         if target.letters is None:
             return None
         return self._storage_aside(target.letters.name, f"refused:{target.name}")
+
+    def _times(self, target: Target, epoch: str, rows: int) -> dict[str, int]:
+        """The times of what tasks write into tables whose rows carry one: by the target's key."""
+        found = {}
+        for each in (target, target.letters):
+            if each is not None and isinstance(each.sink, Cassandra):
+                found[each.key] = self._events.run(self._time_of(each, epoch, rows))
+        return found
+
+    async def _time_of(self, target: Target, epoch: str, rows: int) -> int:
+        writer = await self._opened.get(target)
+        assert isinstance(writer, TimedWriter), "its rows carry a time"
+        return await writer.time_of(epoch, rows)
 
     def _described(self, rows: DataFrame, batch: int, work: str) -> AbstractContextManager[None]:
         """Spark's own pages name the jobs of a piece of work."""
@@ -445,13 +468,17 @@ class Delivery:
             letters=None if letters is None else self._target(letters_name(letters.sink), letters.sink),
         )
 
-    async def _try(self, target: Target) -> None:
-        if _on_driver(target.sink):
-            await self._opened.get(target)
-            return
+    async def _try(self, target: Target) -> RowKey | None:
+        """Open a sink; gives the key by which its rows are in order, if several tasks may write it."""
+        if _on_driver(target.sink) or isinstance(target.sink, Cassandra):
+            writer = await self._opened.get(target)
+            return writer.row_key() if isinstance(writer, KeyedWriter) else None
         writer = writer_for(target.sink, target.context)
         await writer.open()
-        await writer.close()
+        try:
+            return writer.row_key() if isinstance(writer, KeyedWriter) else None
+        finally:
+            await writer.close()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -480,6 +507,10 @@ def is_ordered(sink: Sink) -> bool:
     if isinstance(sink, Function):
         return sink.where == "driver"
     return not (isinstance(sink, Files) or (isinstance(sink, Postgres) and not sink.key))
+
+
+def _rows_of(receipt: Receipt) -> int:
+    return 0 if receipt.file is None else sum(receipt.file.rows.values())
 
 
 def _staged(receipt: Receipt, name: str) -> int:

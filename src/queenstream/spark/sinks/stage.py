@@ -14,12 +14,14 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
+from queenstream.connectors.base import RowKey
 from queenstream.errors import StepFailed
 from queenstream.pipeline.samples import MOST_ROWS as MOST_SAMPLES
 from queenstream.pipeline.samples import as_text
 from queenstream.spark import flow
 from queenstream.spark.failures import Troubles
 from queenstream.spark.records import packed_by_task, unpacked
+from queenstream.spark.sinks.buckets import Buckets
 from queenstream.spark.sinks.staged import Place, StagedFile, StagedRowsWriter
 from queenstream.spark.sinks.storage import Folder
 from queenstream.spark.sinks.two_phase import OpenRecordStage, RecordStage, StagedPart
@@ -55,13 +57,18 @@ class Receipt(msgspec.Struct):
 
 @dataclass(frozen=True)
 class StageOptions:
-    """Where a task stages rows. ``letters``: by step the sink of its dead letters; ``samples``: keep some."""
+    """Where a task stages rows. ``letters``: by step the sink of its dead letters; ``samples``: keep some.
+
+    ``keys``: the keys of the sinks whose rows are to be in so many ``buckets``.
+    """
 
     pipeline: str
     storage: Folder
     folder: str
     letters: Mapping[str, str] = field(default_factory=dict)
     samples: bool = False
+    keys: Mapping[str, RowKey] = field(default_factory=dict)
+    buckets: int = 1
 
 
 class TaskOutput:
@@ -73,16 +80,17 @@ class TaskOutput:
         self._samples: dict[str, list[bytes]] = {}
         self.receipt = Receipt(task=0 if context is None else context.partitionId())
         self.troubles = Troubles(options.pipeline)
+        self._buckets = Buckets(options.keys, options.buckets, self.receipt.task)
         self._letters = 0
         self._creating: Any = None
         self._writer: StagedRowsWriter | None = None
         self._path = ""
 
-    def add(self, sink: str, place: Place, data: bytes) -> None:
-        """A row for a sink: a packed record."""
+    def add(self, sink: str, place: Place, data: bytes, record: Any = None) -> None:
+        """A row for a sink: a packed record, and the record itself if it is at hand."""
         if self._writer is None:
             self._writer = self._begin()
-        self._writer.add(sink, place, data)
+        self._writer.add(sink, place, data, self._buckets.bucket_of(sink, record, data))
         if self._options.samples:
             self.keep(sink, data)
 
@@ -136,7 +144,7 @@ class TaskOutput:
             self._writer.finish()
             self._creating.__exit__(None, None, None)
             self.receipt.file = StagedFile(
-                self.receipt.task, self._path, self._writer.rows, self._writer.bytes
+                self.receipt.task, self._path, self._writer.rows, self._writer.bytes, self._buckets.numbers()
             )
         self.receipt.samples = {
             sink: [as_text(unpacked(data)[0]) for data in kept] for sink, kept in self._samples.items()

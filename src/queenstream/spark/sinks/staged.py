@@ -1,15 +1,19 @@
 """Staged rows: the file in which a task leaves the rows of a batch for the sinks.
 
-A file has chunks of rows, each for one sink, and at its end an index that says where they are. The chunks of
-a sink make up runs, in each of which rows are in the order of their places: a task sorts as many rows as it
-holds, and who reads the file merges the runs. A row is a record with its key (``records.packed_by_task``).
+A file has chunks of rows, each for one bucket of one sink, and at its end an index that says where they are.
+The chunks of a bucket make up runs, in each of which rows are in the order of their places: a task sorts as
+many rows as it holds, and who reads the file merges the runs. A row is a record with its key
+(``records.packed_by_task``).
+
+Rows of one key are in one bucket (``buckets.py``), so several tasks can write a sink, each its own buckets.
 """
 
 from __future__ import annotations
 
 import heapq
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, BinaryIO, TypeAlias
 
@@ -24,20 +28,25 @@ Place: TypeAlias = tuple[bool, int, int, int]
 
 SORTED_ROWS, SORTED_BYTES = 20_000, 16 << 20  # that a task holds for a sink
 MOST_ROWS, MOST_BYTES = 10_000, 16 << 20  # that a sink gets at once
-_CHUNK_ROWS = 1_000
+_CHUNK_ROWS, _CHUNK_BYTES = 1_000, 256 << 10  # that a reader holds of each run
 
 _Row: TypeAlias = tuple[Place, bytes]
 _Run: TypeAlias = list[tuple[int, int]]  # where its chunks are, and how long
+_Index: TypeAlias = dict[str, dict[int, list[_Run]]]  # by sink and bucket
 _TAIL_BYTES = 8  # how long the index is
 
 
 class StagedFile(msgspec.Struct, frozen=True):
-    """A file of staged rows: which task wrote it, and how many rows and bytes it has for each sink."""
+    """A file of staged rows: which task wrote it, and how many rows and bytes it has for each sink.
+
+    ``buckets``: by sink the number of buckets, if there are several.
+    """
 
     task: int
     path: str
     rows: dict[str, int]
     bytes: dict[str, int] = {}
+    buckets: dict[str, int] = {}
 
 
 class StagedRowsWriter:
@@ -46,35 +55,40 @@ class StagedRowsWriter:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._at = 0
-        self._waiting: dict[str, list[_Row]] = {}
+        self._waiting: dict[str, list[tuple[int, Place, bytes]]] = {}
         self._waiting_bytes: dict[str, int] = {}
-        self._index: dict[str, list[_Run]] = {}
-        self._last: dict[str, Place] = {}
+        self._index: _Index = {}
+        self._last: dict[tuple[str, int], Place] = {}
         self.rows: dict[str, int] = {}
         self.bytes: dict[str, int] = {}
 
-    def add(self, sink: str, place: Place, data: bytes) -> None:
+    def add(self, sink: str, place: Place, data: bytes, bucket: int = 0) -> None:
         """One more row for a sink."""
         waiting = self._waiting.setdefault(sink, [])
-        waiting.append((place, data))
+        waiting.append((bucket, place, data))
         size = self._waiting_bytes[sink] = self._waiting_bytes.get(sink, 0) + len(data)
         if len(waiting) >= SORTED_ROWS or size >= SORTED_BYTES:
             self._write(sink)
 
     def _write(self, sink: str) -> None:
         rows = self._waiting.pop(sink)
-        rows.sort(key=itemgetter(0))
-        runs = self._index.setdefault(sink, [])
-        if not runs or rows[0][0] < self._last[sink]:
+        rows.sort(key=itemgetter(0, 1))
+        for bucket, found in groupby(rows, itemgetter(0)):
+            self._write_run(sink, bucket, [(place, data) for _, place, data in found])
+        self.bytes[sink] = self.bytes.get(sink, 0) + self._waiting_bytes.pop(sink)
+        self.rows[sink] = self.rows.get(sink, 0) + len(rows)
+
+    def _write_run(self, sink: str, bucket: int, rows: list[_Row]) -> None:
+        """Rows in order, which continue the last run of their bucket if they may."""
+        runs = self._index.setdefault(sink, {}).setdefault(bucket, [])
+        if not runs or rows[0][0] < self._last[sink, bucket]:
             runs.append([])
-        for first in range(0, len(rows), _CHUNK_ROWS):
-            data = pickle.dumps(rows[first : first + _CHUNK_ROWS], pickle.HIGHEST_PROTOCOL)
+        for chunk in _chunks(rows):
+            data = pickle.dumps(chunk, pickle.HIGHEST_PROTOCOL)
             self._file.write(data)
             runs[-1].append((self._at, len(data)))
             self._at += len(data)
-        self._last[sink] = rows[-1][0]
-        self.bytes[sink] = self.bytes.get(sink, 0) + self._waiting_bytes.pop(sink)
-        self.rows[sink] = self.rows.get(sink, 0) + len(rows)
+        self._last[sink, bucket] = rows[-1][0]
 
     def finish(self) -> None:
         """Write what is left, and the index."""
@@ -84,11 +98,28 @@ class StagedRowsWriter:
         self._file.write(index + len(index).to_bytes(_TAIL_BYTES, "big"))
 
 
-def read_rows(storage: Folder, path: str, sink: str) -> Iterator[_Row]:
-    """The rows of a file for one sink, in order; one chunk of each run is in memory at a time."""
+def _chunks(rows: list[_Row]) -> Iterator[list[_Row]]:
+    first = size = 0
+    for at, (_, data) in enumerate(rows):
+        if at > first and (at - first >= _CHUNK_ROWS or size + len(data) > _CHUNK_BYTES):
+            yield rows[first:at]
+            first, size = at, 0
+        size += len(data)
+    yield rows[first:]
+
+
+def read_rows(
+    storage: Folder, path: str, sink: str, buckets: Collection[int] | None = None
+) -> Iterator[_Row]:
+    """The rows of a file for one sink, in order; one chunk of each run is in memory at a time.
+
+    ``buckets``: only the rows of these.
+    """
     try:
         with storage.open(path) as file:
-            runs = _index(file).get(sink, [])
+            found = _index(file).get(sink, {})
+            wanted = found if buckets is None else [each for each in found if each in buckets]
+            runs = [run for bucket in wanted for run in found[bucket]]
             yield from heapq.merge(*(_read_run(file, run) for run in runs), key=itemgetter(0))
     except (OSError, ValueError, EOFError, msgspec.DecodeError, pickle.UnpicklingError) as error:
         raise CheckpointError(
@@ -97,29 +128,50 @@ def read_rows(storage: Folder, path: str, sink: str) -> Iterator[_Row]:
         ) from error
 
 
+def places_of(file: BinaryIO) -> Iterator[tuple[str | None, int, int, int]]:
+    """What a file is made of: chunks, as sink, bucket, offset and length; and its index, of no sink."""
+    index = _index(file)
+    chunks = [
+        (offset, length, sink, bucket)
+        for sink, buckets in index.items()
+        for bucket, runs in buckets.items()
+        for run in runs
+        for offset, length in run
+    ]
+    end = 0
+    for offset, length, sink, bucket in sorted(chunks):
+        yield sink, bucket, offset, length
+        end = offset + length
+    yield None, 0, end, file.seek(0, 2) - end
+
+
 def _read_run(file: BinaryIO, run: _Run) -> Iterator[_Row]:
     for offset, length in run:
         file.seek(offset)
         yield from pickle.loads(file.read(length))  # noqa: S301 - written above, in a folder of our own
 
 
-def _index(file: BinaryIO) -> dict[str, list[_Run]]:
+def _index(file: BinaryIO) -> _Index:
     end = file.seek(0, 2)
     file.seek(end - _TAIL_BYTES)
     length = int.from_bytes(file.read(_TAIL_BYTES), "big")
     file.seek(end - _TAIL_BYTES - length)
-    return msgspec.json.decode(file.read(length), type=dict[str, list[_Run]])
+    return msgspec.json.decode(file.read(length), type=_Index)
 
 
 def chunks_of(
-    storage: Folder, files: Sequence[StagedFile], sink: str, most: tuple[int, int] | None = None
+    storage: Folder,
+    files: Sequence[StagedFile],
+    sink: str,
+    most: tuple[int, int] | None = None,
+    buckets: Collection[int] | None = None,
 ) -> Iterator[list[Any]]:
     """The records of a sink from several files, put in order, in chunks that fit into memory.
 
-    ``most``: the rows and bytes of a chunk.
+    ``most``: the rows and bytes of a chunk. ``buckets``: only the rows of these.
     """
     most_rows, most_bytes = most or (MOST_ROWS, MOST_BYTES)
-    parts = [read_rows(storage, each.path, sink) for each in files if each.rows.get(sink)]
+    parts = [read_rows(storage, each.path, sink, buckets) for each in files if each.rows.get(sink)]
     rows: Iterable[_Row] = parts[0] if len(parts) == 1 else heapq.merge(*parts, key=itemgetter(0))
     chunk: list[Any] = []
     size = 0
