@@ -15,10 +15,10 @@ from pathlib import Path
 
 from harness import report, sparks
 from queenstream.testing.brokers import TemporaryBrokers
-from scale_jobs import Job, Setup, files, queues
+from scale_jobs import Job, Setup, files, queues, stateful
 
 QUESTION = "pipelines on Spark against the same jobs by hand in PySpark"
-GROUPS = {"files": files.jobs, "queues": queues.jobs}
+GROUPS = {"files": files.jobs, "queues": queues.jobs, "stateful": stateful.jobs}
 
 
 def run(out: report.Report, options: argparse.Namespace) -> None:
