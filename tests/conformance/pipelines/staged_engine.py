@@ -45,9 +45,27 @@ class Handle:
         self.watermark = 0
         self.values: dict[Key, tuple[Any, ...]] = {}
         self.timers: dict[Key, set[int]] = {}
+        self.pages: dict[Key, dict[tuple[Any, ...], tuple[Any, ...]]] = {}
+        self.bytes_written = 0
 
     def getValueState(self, name: str, schema: Any) -> Handle:
         return self
+
+    def getMapState(self, name: str, key_schema: Any, schema: Any) -> Handle:
+        return self
+
+    def getValue(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        self.asked["getValue"] += 1
+        return self.pages.get(self.key, {}).get(key)
+
+    def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
+        self.asked["updateValue"] += 1
+        self.bytes_written += len(value[0])
+        self.pages.setdefault(self.key, {})[key] = value
+
+    def removeKey(self, key: tuple[Any, ...]) -> None:
+        self.asked["removeKey"] += 1
+        del self.pages[self.key][key]
 
     def get(self) -> tuple[Any, ...] | None:
         self.asked["get"] += 1
@@ -55,6 +73,7 @@ class Handle:
 
     def update(self, value: tuple[Any, ...]) -> None:
         self.asked["update"] += 1
+        self.bytes_written += len(value[0])
         self.values[self.key] = value
 
     def clear(self) -> None:
@@ -103,7 +122,7 @@ class Query:
         rows = [row for name, each in decoded.items() for row in self._enter(name, each)]
         for stage, handle in self._stages:
             rows = list(self._stage(stage, handle, rows))
-        found = self._staged(sorted(rows, key=_place))
+        found = self._staged(rows)
         if len(self._highest) == len(self._groups) > 0:
             self.watermark = max(self.watermark, min(self._highest.values()) // 1_000)
         return found
@@ -149,11 +168,6 @@ class Query:
             for due in sorted(each for each in timers if each <= self.watermark):
                 yield from stage.handleExpiredTimer(key, at, ExpiredTimerInfo(due))
                 timers.remove(due)
-
-
-def _place(row: Any) -> tuple[bool, int, int, int]:
-    """As ``flow.PLACE``."""
-    return (not row.due, (row.time or 0) if row.due else 0, row.seq, row.sub)
 
 
 class StagedEngine:

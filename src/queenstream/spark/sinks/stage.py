@@ -186,17 +186,17 @@ class StageFlow(StageFunction):
 
     def _put(self, batches: Iterator[pa.RecordBatch], stage: TaskOutput) -> None:
         for batch in batches:
-            columns = (batch.column(name).to_pylist() for name in flow.NAMES)
-            for node, port, _, seq, sub, time, due, record in zip(*columns, strict=True):
-                if port >= 0:
-                    stage.add(node, (not due, (time or 0) if due else 0, seq, sub), record)
-                elif port == flow.LETTER:
-                    stage.letter(node, record)
-                elif port == flow.COUNTS:
-                    counts, examples = unpacked(record)
-                    stage.count(counts, examples or {})
-                elif port == flow.FAILED:
-                    raise StepFailed(unpacked(record)[0])
+            for data in batch.column("data"):
+                for name, kind, place, record in flow.outputs_of(data.as_py()):
+                    if kind == flow.RECORD:
+                        stage.add(name, place, record)
+                    elif kind == flow.LETTER:
+                        stage.letter(name, record)
+                    elif kind == flow.COUNTS:
+                        counts, examples = unpacked(record)
+                        stage.count(counts, examples or {})
+                    else:
+                        raise StepFailed(unpacked(record)[0])
 
 
 def add_counts(into: Counts, counts: Mapping[str, Mapping[str, int]]) -> None:
