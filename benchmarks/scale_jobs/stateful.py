@@ -20,14 +20,14 @@ from scale_jobs import Job, Setup, stream_to_end
 
 PURCHASES = "user string, n bigint, amount double"
 REWARDS = "user string, purchases bigint, total double"
-FILES, FILES_OF_BATCH = 10, 5
 USERS = 100_000
-EVERY = 2  # purchases of a user for a reward
+ROWS = 2 * USERS  # of a file, which a batch has one of
+EVERY = 2  # purchases of a user for each reward
 
 
-def make_purchases(spark: SparkSession, folder: Path, rows: int) -> None:
-    """Purchases in files of equal size, each with purchases of all users."""
-    spark.range(rows, numPartitions=FILES).selectExpr(
+def make_purchases(spark: SparkSession, folder: Path, files: int) -> None:
+    """Files that have two purchases of each user."""
+    spark.range(files * ROWS, numPartitions=files).selectExpr(
         f"concat('user-', id % {USERS}) as user",
         "id as n",
         "double(id % 1000) + 0.5D as amount",
@@ -68,15 +68,15 @@ def jobs(setup: Setup) -> list[Job]:
     """Parquet → a stateful function of 100,000 keys → Parquet."""
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     spark, purchases = setup.spark, str(setup.base / "purchases")
-    make_purchases(spark, setup.base / "purchases", setup.size(5_000_000))
+    make_purchases(spark, setup.base / "purchases", max(2, setup.size(5)))
 
     def ours(folder: Path) -> None:
-        source = Files(purchases, format="parquet", schema=PURCHASES, max_files=FILES_OF_BATCH)
+        source = Files(purchases, format="parquet", schema=PURCHASES, max_files=1)
         rows = Pipeline("rewards").source(source).key_by("user").stateful(reward)
         rows.to(Files(folder / "out", format="parquet", schema=REWARDS)).run()
 
     def by_hand(folder: Path) -> None:
-        reader = spark.readStream.schema(PURCHASES).option("maxFilesPerTrigger", FILES_OF_BATCH)
+        reader = spark.readStream.schema(PURCHASES).option("maxFilesPerTrigger", 1)
         rows = reader.parquet(purchases).groupBy("user")
         stream_to_end(
             rows.transformWithState(Rewards(), REWARDS, "append", "none"),

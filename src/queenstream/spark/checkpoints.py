@@ -30,9 +30,9 @@ from queenstream.pipeline.records import moment
 from queenstream.spark import flow
 from queenstream.spark.homes import slug
 from queenstream.spark.keyed.base import FOREVER
-from queenstream.spark.native.frames import Clock
 from queenstream.spark.keyed.joining import MATCHED, ROW, SIDES
 from queenstream.spark.keyed.store import PAGES, VALUE, KeyState, restored
+from queenstream.spark.native.frames import Clock
 from queenstream.windows import to_us
 
 _WITH_STATE = {each.kind for each in (Aggregation, Deduplicate, Join, Stateful)}

@@ -10,6 +10,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 from pyspark.sql import Row as SparkRow
@@ -22,6 +23,7 @@ from queenstream.pipeline.planning import Plan
 from queenstream.spark import flow
 from queenstream.spark.compile import check, clock_groups, entry_for
 from queenstream.spark.graph import graph_of
+from queenstream.spark.keyed import pages
 from queenstream.spark.records import Item
 from queenstream.spark.sinks.names import letters_of
 from queenstream.spark.sinks.stage import StageFlow, StageOptions, receipts_of
@@ -112,6 +114,15 @@ class Query:
             stage.init(handle)  # type: ignore[arg-type]
         self.watermark = 0
 
+    def restart(self) -> None:
+        """As a task of another process goes on: with what is stored."""
+        self._stages = [
+            (Stage(self._graph, self._plan.name, depth), handle)
+            for depth, (_, handle) in enumerate(self._stages, 1)
+        ]
+        for stage, handle in self._stages:
+            stage.init(handle)  # type: ignore[arg-type]
+
     @property
     def handles(self) -> list[Handle]:
         """What the stages keep, and how often each has asked for it."""
@@ -171,12 +182,22 @@ class Query:
 
 
 class StagedEngine:
-    """Runs cases and logs through the stages."""
+    """Runs cases and logs through the stages. ``page_bytes``: how large a page of state gets."""
 
     name = "spark's stages"
 
+    def __init__(self, page_bytes: int = pages.PAGE_BYTES) -> None:
+        self._page_bytes = page_bytes
+
+    def __repr__(self) -> str:
+        return f"StagedEngine({self._page_bytes})"
+
     def run(self, build: Build, batches: Batches, *, end: bool) -> Outcome:
         """As ``SparkEngine``."""
+        with mock.patch.object(pages, "PAGE_BYTES", self._page_bytes):
+            return self._run(build, batches, end=end)
+
+    def _run(self, build: Build, batches: Batches, *, end: bool) -> Outcome:
         ends = Collected()
         plan = build(ends).plan()
         check(plan)
