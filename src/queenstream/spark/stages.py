@@ -161,7 +161,6 @@ class Stage(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """A task begins."""
-        self._handle = handle
         self._store = StateStore(handle)
         self._troubles = Troubles(self._pipeline)
         self._router = Router(self._graph, self._troubles)
@@ -187,6 +186,7 @@ class Stage(StatefulProcessor):
 
     def close(self) -> None:
         """A task ends."""
+        self._store.flush()
 
     def _give(
         self, step: Step, group: str, items: list[tuple[int, Item]], at: TimerValues, *, fired: bool
@@ -258,10 +258,7 @@ class Stage(StatefulProcessor):
             timer = before  # to be called too early once costs less than to move it with each batch
         state.timer = timer
         if timer != before:
-            if before is not None:
-                self._handle.deleteTimer(before)
-            if timer is not None:
-                self._handle.registerTimer(timer)
+            self._store.move_timer(before, timer)
         if empty:
             self._store.clear(state)
         else:

@@ -5,6 +5,7 @@ The text has the key, the timer that is set, and what the step keeps (``held``).
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from queenstream.spark.keyed import pages
 from queenstream.spark.keyed.pages import PageStore, TimeMap
+from queenstream.spark.keyed.requests import RequestPipeline
 from queenstream.spark.packing import pack, unpack
 
 VALUE, PAGES = "state", "pages"
@@ -36,6 +38,8 @@ class StateStore:
     """The state of the keys of one task; Spark says whose turn it is."""
 
     def __init__(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._requests = RequestPipeline.of(handle)
         self._value = handle.getValueState(VALUE, _TEXT)
         self._pages = _MapState(handle)
 
@@ -46,6 +50,10 @@ class StateStore:
 
     def write(self, state: KeyState) -> None:
         """Store what has changed."""
+        with self._deferred():
+            self._write(state)
+
+    def _write(self, state: KeyState) -> None:
         paged = [name for name, value in state.held.items() if type(value) is TimeMap and value.is_paged]
         for name in paged:
             state.held[name].save(name, self._pages, outside=False)
@@ -60,11 +68,28 @@ class StateStore:
 
     def clear(self, state: KeyState) -> None:
         """Delete all that is stored of the key."""
-        for name, value in state.held.items():
-            if type(value) is TimeMap:
-                value.save(name, self._pages, outside=False)  # it is empty, and so deletes its pages
-        if state.text is not None:
-            self._value.clear()
+        with self._deferred():
+            for name, value in state.held.items():
+                if type(value) is TimeMap:
+                    value.save(name, self._pages, outside=False)  # it is empty, and so deletes its pages
+            if state.text is not None:
+                self._value.clear()
+
+    def move_timer(self, before: int | None, timer: int | None) -> None:
+        """Set the timer of the key to another time; None: there is none."""
+        with self._deferred():
+            if before is not None:
+                self._handle.deleteTimer(before)
+            if timer is not None:
+                self._handle.registerTimer(timer)
+
+    def flush(self) -> None:
+        """Wait until all is stored."""
+        if self._requests is not None:
+            self._requests.flush()
+
+    def _deferred(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._requests is None else self._requests.deferred()
 
 
 def restored(text: str, store: PageStore) -> KeyState:
