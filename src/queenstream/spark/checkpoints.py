@@ -157,44 +157,48 @@ def _staged(
     if keys is not None:
         rows = rows.where(f.col("key.grp").isin(*keys))
     with_state = [name for name, told in known.items() if told["kind"] in _WITH_STATE]
-    pages = StoredPages(reader)
     for name in with_state if step is None else [step]:
         some = rows.where(f.col("key.node") == name).orderBy("key.grp").limit(limit)
-        for row in some.select("key.grp", "value.text").collect():
-            for entry in _entries(restored(row.text, pages.of(name, row.grp))):
+        kept = some.select("key.grp", "value.text").collect()
+        pages = _StoredPages(reader, name, [row.grp for row in kept])
+        for row in kept:
+            for entry in _entries(restored(row.text, pages.of(row.grp))):
                 yield Held(name, entry)
 
 
-class StoredPages:
-    """The pages of a key in the state data source: all are read when the first is needed."""
+class _StoredPages:
+    """The pages of some keys of a step, all read when the first one is needed."""
 
-    def __init__(self, reader: DataFrameReader) -> None:
+    def __init__(self, reader: DataFrameReader, step: str, groups: list[str]) -> None:
         self._reader = reader
-        self._key = ("", "")
-        self._texts: dict[tuple[str, int], str] | None = None
+        self._step = step
+        self._groups = groups
+        self._texts: dict[tuple[str, str, int], str] | None = None
 
-    def of(self, step: str, group: str) -> StoredPages:
-        """Those of this key from now on."""
-        self._key, self._texts = (step, group), None
-        return self
+    def of(self, group: str) -> _KeyPages:
+        """Those of one key."""
+        return _KeyPages(self, group)
 
-    def read(self, name: str, page: int) -> str:
-        """As ``PageStore``."""
+    def text(self, group: str, name: str, page: int) -> str:
+        """The text of a page."""
         if self._texts is None:
             rows = self._reader.option("stateVarName", PAGES).load()
-            step, group = self._key
-            rows = rows.where((f.col("key.node") == step) & (f.col("key.grp") == group))
-            found = rows.select("user_map_key.*", "user_map_value.text").collect()
-            self._texts = {(row["map"], row.page): row.text for row in found}
-        return self._texts[name, page]
+            rows = rows.where((f.col("key.node") == self._step) & f.col("key.grp").isin(*self._groups))
+            found = rows.select("key.grp", "user_map_key.*", "user_map_value.text").collect()
+            self._texts = {(row.grp, row["map"], row.page): row.text for row in found}
+        return self._texts[group, name, page]
 
-    def write(self, name: str, page: int, text: str) -> None:
-        """Refused: this is for reading."""
-        raise NotImplementedError
 
-    def remove(self, name: str, page: int) -> None:
-        """Refused: this is for reading."""
-        raise NotImplementedError
+@dataclass(frozen=True)
+class _KeyPages:
+    """As ``PageReader``."""
+
+    pages: _StoredPages
+    group: str
+
+    def read(self, name: str, page: int) -> str:
+        """The text of a page."""
+        return self.pages.text(self.group, name, page)
 
 
 def _entries(state: KeyState) -> Iterator[list[Any]]:

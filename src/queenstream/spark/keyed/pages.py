@@ -28,12 +28,16 @@ PAGE_BYTES = 4_000
 _BYTES_FOR_EACH = 32  # that a page may have more for each page that there is
 
 
-class PageStore(Protocol):
-    """Where the pages of a key are. ``name`` is that of the map."""
+class PageReader(Protocol):
+    """Where the pages of a key are read. ``name`` is that of the map."""
 
     def read(self, name: str, page: int) -> str:
         """The text of a page."""
         ...
+
+
+class PageStore(PageReader, Protocol):
+    """Where the pages of a key are kept."""
 
     def write(self, name: str, page: int, text: str) -> None:
         """Store the text of a page."""
@@ -64,7 +68,7 @@ class TimeMap:
         self._read: Callable[[int], str] | None = None
 
     @classmethod
-    def restore(cls, stored: Any, name: str, store: PageStore) -> TimeMap:
+    def restore(cls, stored: Any, name: str, store: PageReader) -> TimeMap:
         """The map that ``stored`` is of; its pages are read when they are needed."""
         found = cls()
         if isinstance(stored, list):

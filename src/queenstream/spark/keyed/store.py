@@ -13,7 +13,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from queenstream.spark.keyed import pages
-from queenstream.spark.keyed.pages import PageStore, TimeMap
+from queenstream.spark.keyed.pages import PageReader, TimeMap
 from queenstream.spark.keyed.requests import RequestPipeline
 from queenstream.spark.packing import pack, unpack
 
@@ -92,7 +92,7 @@ class StateStore:
         return nullcontext() if self._requests is None else self._requests.deferred()
 
 
-def restored(text: str, store: PageStore) -> KeyState:
+def restored(text: str, store: PageReader) -> KeyState:
     """The state that a text is of."""
     kept: dict[str, Any] = unpack(text)
     held = kept["held"]
