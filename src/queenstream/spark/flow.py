@@ -4,7 +4,7 @@ PySpark takes a row apart value by value, and makes an Arrow batch for each key.
 steps do, so rows are few, and have few columns. ``data`` is one of these:
 
 - For a step with state (``node``): records of one key (``grp``) that came out of a piece of work.
-- For a step with state behind the next stage: rows for such steps. ``node`` is the depth of their stage.
+- For steps with state behind the next stage: rows for such steps. ``node`` tells the depth of their stage.
 - For the sinks and the driver: outputs of one piece of work, under no ``node``.
 
 Rows of the last two kinds pass through the stages that they are not for. All output of a stage is input of
@@ -89,7 +89,7 @@ class Packer:
                 else:
                     later.setdefault(depth, []).append(row)
         for depth, rows in later.items():
-            yield from self._passing(str(depth), rows, start)
+            yield from self._passing(_behind(depth), rows, start)
         outputs += [
             (step, LETTER, (True, 0, 0, sub), packed(letter, None))
             for sub, (step, letter) in enumerate(troubles.letters)
@@ -103,6 +103,11 @@ class Packer:
         for number, first in enumerate(range(0, len(parts), _MOST)):
             data = pickle.dumps(parts[first : first + _MOST], pickle.HIGHEST_PROTOCOL)
             yield (node, str((start + number) % self._groups), data)
+
+
+def _behind(depth: int) -> str:
+    """The ``node`` of rows for the steps of a stage that is not the next one; no step has such a name."""
+    return f"\n{depth}"
 
 
 def group_number(text: str) -> int:
@@ -124,7 +129,7 @@ def outputs_of(data: bytes) -> list[Output]:
 def rows_for(depth: int, node: str, rows: Iterable[Any]) -> Iterator[Any]:
     """What a stage gives of rows that pass it by: opened, if they are for the stage behind it."""
     for row in rows:
-        if node == str(depth + 1):
+        if node == _behind(depth + 1):
             yield from pickle.loads(row[_DATA])  # noqa: S301 - of this query's own making
         else:
             yield tuple(row)
