@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark import cloudpickle
 from pyspark.sql import Row, SparkSession
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Files
