@@ -18,10 +18,16 @@ from pathlib import Path
 
 from harness import report, sparks
 from queenstream.testing.brokers import TemporaryBrokers
-from scale_jobs import Job, Setup, files, kafka, memory, queues, scaling, tables
+from scale_jobs import Job, Setup, files, kafka, memory, queues, scaling, stateful, tables
 
 QUESTION = "pipelines on Spark against the same jobs by hand in PySpark"
-GROUPS = {"files": files.jobs, "kafka": kafka.jobs, "queues": queues.jobs, "tables": tables.jobs}
+GROUPS = {
+    "files": files.jobs,
+    "kafka": kafka.jobs,
+    "queues": queues.jobs,
+    "stateful": stateful.jobs,
+    "tables": tables.jobs,
+}
 
 
 def run(out: report.Report, options: argparse.Namespace) -> None:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 
 from queenstream.errors import CheckpointError
@@ -30,8 +30,9 @@ from queenstream.pipeline.records import moment
 from queenstream.spark import flow
 from queenstream.spark.homes import slug
 from queenstream.spark.keyed.base import FOREVER
+from queenstream.spark.keyed.joining import MATCHED, ROW, SIDES
+from queenstream.spark.keyed.store import PAGES, VALUE, KeyState, restored
 from queenstream.spark.native.frames import Clock
-from queenstream.spark.packing import unpack
 from queenstream.windows import to_us
 
 _WITH_STATE = {each.kind for each in (Aggregation, Deduplicate, Join, Stateful)}
@@ -108,8 +109,7 @@ def entries(
         if batch is not None:
             reader = reader.option("batchId", batch)
         if operator.operatorName == _IN_PYTHON:
-            rows = reader.option("stateVarName", "state").load()
-            found += _staged(rows, known, step, keys, limit)
+            found += _staged(reader, known, step, keys, limit)
         elif operator.operatorName == _WINDOWS:
             [name] = [name for name, told in known.items() if told["kind"] == "aggregate"]
             if step in (None, name):
@@ -149,8 +149,9 @@ def state(spark: SparkSession, checkpoint: str | Path, pipeline: str, step: str,
 
 
 def _staged(
-    rows: DataFrame, known: Facts, step: str | None, keys: Collection[str] | None, limit: int
+    reader: DataFrameReader, known: Facts, step: str | None, keys: Collection[str] | None, limit: int
 ) -> Iterator[Held]:
+    rows = reader.option("stateVarName", VALUE).load()
     if step is not None:
         rows = rows.where(f.col("key.node") == step)
     if keys is not None:
@@ -158,27 +159,65 @@ def _staged(
     with_state = [name for name, told in known.items() if told["kind"] in _WITH_STATE]
     for name in with_state if step is None else [step]:
         some = rows.where(f.col("key.node") == name).orderBy("key.grp").limit(limit)
-        for row in some.select("value.text").collect():
-            kept = unpack(row.text)
-            for entry in _entries(kept["key"], kept["held"]):
+        kept = some.select("key.grp", "value.text").collect()
+        pages = _StoredPages(reader, name, [row.grp for row in kept])
+        for row in kept:
+            for entry in _entries(restored(row.text, pages.of(row.grp))):
                 yield Held(name, entry)
 
 
-def _entries(key: Any, held: dict[str, Any]) -> Iterator[list[Any]]:
+class _StoredPages:
+    """The pages of some keys of a step, all read when the first one is needed."""
+
+    def __init__(self, reader: DataFrameReader, step: str, groups: list[str]) -> None:
+        self._reader = reader
+        self._step = step
+        self._groups = groups
+        self._texts: dict[tuple[str, str, int], str] | None = None
+
+    def of(self, group: str) -> _KeyPages:
+        """Those of one key."""
+        return _KeyPages(self, group)
+
+    def text(self, group: str, name: str, page: int) -> str:
+        """The text of a page."""
+        if self._texts is None:
+            rows = self._reader.option("stateVarName", PAGES).load()
+            rows = rows.where((f.col("key.node") == self._step) & f.col("key.grp").isin(*self._groups))
+            found = rows.select("key.grp", "user_map_key.*", "user_map_value.text").collect()
+            self._texts = {(row.grp, row["map"], row.page): row.text for row in found}
+        return self._texts[group, name, page]
+
+
+@dataclass(frozen=True)
+class _KeyPages:
+    """As ``PageReader``."""
+
+    pages: _StoredPages
+    group: str
+
+    def read(self, name: str, page: int) -> str:
+        """The text of a page."""
+        return self.pages.text(self.group, name, page)
+
+
+def _entries(state: KeyState) -> Iterator[list[Any]]:
     """What a step holds of a key (``keyed``), entry by entry as the local engine's checkpoints have it."""
-    if "sides" in held:
-        for side, waiting in enumerate(held["sides"]):
-            for time, row, matched in waiting:
-                yield [side, key, time, 0, row, matched]
+    key, held = state.key, state.held
+    if "left" in held:
+        for side, name in enumerate(SIDES):
+            for time, rows in held[name].items():
+                for waiting in rows:
+                    yield [side, key, time, 0, waiting[ROW], waiting[MATCHED]]
     elif "passed" in held:
-        yield [key, held["passed"]]
+        yield [key, [time for time, _ in held["passed"].items()]]
     elif "sessions" in held:
-        for start, end, states in held["sessions"]:
+        for start, (end, states) in held["sessions"].items():
             yield [key, 0, start, end, states]
     elif "position" in held:
         yield [key, held["position"], held["windows"]]
     elif "windows" in held:
-        for start, states in sorted(held["windows"].items()):
+        for start, states in held["windows"].items():
             yield [key, start, states]
     else:
         yield [key, held["values"], held["timers"], held["touched"]]

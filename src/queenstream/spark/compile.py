@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from queenstream.pipeline.letters import Doors
@@ -21,11 +21,12 @@ from queenstream.pipeline.running import RunOptions
 from queenstream.spark import flow
 from queenstream.spark.graph import Graph, clocks_of, counted, graph_of
 from queenstream.spark.sinks.delivery import Outputs, SinkBatch, is_ordered
-from queenstream.spark.sinks.names import sinks_of
 from queenstream.spark.sinks.stage import StageFlow, StageOptions
 from queenstream.spark.sinks.two_phase import RecordStage
 from queenstream.spark.sources import Decoder
 from queenstream.spark.stages import Entry, ReplayEntry, Stage, StageEntry
+
+_GROUPS_IN_PARTITION = 16  # which groups are in a partition, their hashes decide
 
 
 def check(plan: Plan) -> None:
@@ -109,7 +110,6 @@ class Compiler:
         self._plan = plan
         self._decoders = decoders
         self._graph: Graph = graph_of(plan, told)
-        self._is_ordered = any(is_ordered(each) for each in sinks_of(plan).values())
         self.counted = counted(self._graph)
         self._alone: Entry | None = None  # of a query that needs no more than that
         if len(plan.sources) == 1 and not self.has_state:
@@ -132,8 +132,6 @@ class Compiler:
         if self._alone is not None:
             yield [(rows, StageEntry(self._alone, options, self._record_stages(batch)))]
             return
-        if self._is_ordered and self.has_state:
-            rows = rows.sortWithinPartitions(*map(f.expr, flow.PLACE))
         yield [(rows, StageFlow(options, self._record_stages(batch, in_order=False)))]
 
     def _record_stages(self, batch: SinkBatch, *, in_order: bool = True) -> dict[str, RecordStage]:
@@ -147,7 +145,10 @@ class Compiler:
         if self._alone is not None:
             [rows] = sources.values()
             return rows
-        entries = {read.name: self._entry(read, sources[read.name]) for read in self._plan.sources}
+        groups_of_passing = _groups_of_passing(next(iter(sources.values())).sparkSession)
+        entries = {
+            read.name: self._entry(read, sources[read.name], groups_of_passing) for read in self._plan.sources
+        }
         groups = clock_groups(self._plan)
         timed = {read for group in groups for read in group}
         parts = [_watched(_together([entries[read.name] for read in group])) for group in groups]
@@ -156,20 +157,25 @@ class Compiler:
         rows = _together(parts)
         mode = "eventTime" if groups else "none"
         for depth in range(1, 1 + max(step.depth for step in self._graph.values())):
-            stage = Stage(self._graph, self._plan.name, depth)
+            stage = Stage(self._graph, self._plan.name, depth, groups_of_passing)
             rows = rows.groupBy("node", "grp").transformWithState(stage, flow.ROW, "append", mode)
         return rows
 
-    def _entry(self, read: Read, source: DataFrame) -> DataFrame:
-        entry = entry_for(self._plan, self._graph, read, self._decoders[read.name])
+    def _entry(self, read: Read, source: DataFrame, groups: int) -> DataFrame:
+        entry = entry_for(self._plan, self._graph, read, self._decoders[read.name], groups)
         return source.mapInArrow(entry, flow.CLOCKED)
 
 
-def entry_for(plan: Plan, graph: Graph, read: Read, decoder: Decoder) -> Entry:
-    """Where the records of a source begin."""
+def entry_for(plan: Plan, graph: Graph, read: Read, decoder: Decoder, groups: int = 1) -> Entry:
+    """Where the records of a source begin. ``groups``: of rows that pass stages by."""
     if isinstance(read, Replay):
-        return ReplayEntry(graph, plan.name, read.name, decoder, Doors.of(plan, read))
-    return Entry(graph, plan.name, read.name, decoder)
+        return ReplayEntry(graph, plan.name, read.name, decoder, Doors.of(plan, read), groups=groups)
+    return Entry(graph, plan.name, read.name, decoder, groups)
+
+
+def _groups_of_passing(spark: SparkSession) -> int:
+    """How many groups rows that pass stages by are spread over: enough to fill all partitions evenly."""
+    return _GROUPS_IN_PARTITION * int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
 
 
 def _watched(rows: DataFrame) -> DataFrame:

@@ -1,10 +1,16 @@
 """The rows between the stages of a query: one shape for all records, wherever in the plan they are going.
 
-A row goes to a step (``node``, and which of its inputs: ``port``), under its key there (``grp``). ``port``
-below zero is for the driver: a dead letter, a count, or the end. A row for a sink is a record; ``seq`` and
-``sub`` are its place in the batch. A row for a step with state is a bundle: the records of one key that came
-out of a piece of work, each with its own place. For Spark takes a row apart value by value, in Python, and
-that costs more than most steps do.
+PySpark takes a row apart value by value, and makes an Arrow batch for each key. That costs more than most
+steps do, so rows are few, and have few columns. ``data`` is one of these:
+
+- For a step with state (``node``): records of one key (``grp``) that came out of a piece of work.
+- For steps with state behind the next stage: rows for such steps. ``node`` tells the depth of their stage.
+- For the sinks and the driver: outputs of one piece of work, under no ``node``.
+
+Rows of the last two kinds pass through the stages that they are not for. All output of a stage is input of
+the next one, because a branch of a streaming query would compute everything before it once more, and tasks
+cannot stage rows before the driver has begun the batch. So these rows are spread over groups by number,
+several for each shuffle partition, and a stage passes them on without looking into them.
 
 Spark's watermark is that of the column ``clock``: event time, moved by some two thousand years, because
 Spark's begins at 1970 and never runs backwards. Only rows that show how far time has come have one.
@@ -12,6 +18,8 @@ Spark's begins at 1970 and never runs backwards. Only rows that show how far tim
 
 from __future__ import annotations
 
+import pickle
+import zlib
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -25,67 +33,114 @@ from queenstream.spark.keyed.base import FOREVER
 from queenstream.spark.records import Item, Placed, bundled, packed, packed_by_task, unbundled
 from queenstream.spark.steps import Passage
 
-ROW = "node STRING, port INT, grp STRING, seq LONG, sub INT, time LONG, due BOOLEAN, record BINARY"
-NAMES = ("node", "port", "grp", "seq", "sub", "time", "due", "record")
-_PORT, _RECORD = NAMES.index("port"), NAMES.index("record")
+ROW = "node STRING, grp STRING, data BINARY"
+NAMES = ("node", "grp", "data")
 CLOCKED = f"{ROW}, clock LONG"
+_DATA = NAMES.index("data")
 
-PLACE = ("not due", "if(due, coalesce(time, 0), 0)", "seq", "sub")
-"""By which the rows for the sinks are in order."""
+OUTPUTS = ""
+"""The ``node`` of rows for the sinks and the driver."""
 
-LETTER, COUNTS, FAILED, CLOCK = -1, -2, -3, -4
+RECORD, LETTER, COUNTS, FAILED = range(4)
+"""What an output is: a record for a sink, a dead letter of a step, counts, or the error that ends the run."""
 
 _ARROW = pa.schema(
-    [
-        ("node", pa.string()),
-        ("port", pa.int32()),
-        ("grp", pa.string()),
-        ("seq", pa.int64()),
-        ("sub", pa.int32()),
-        ("time", pa.int64()),
-        ("due", pa.bool_()),
-        ("record", pa.binary()),
-        ("clock", pa.int64()),
-    ]
+    [("node", pa.string()), ("grp", pa.string()), ("data", pa.binary()), ("clock", pa.int64())]
 )
-Place: TypeAlias = tuple[int, bool, int, int, int]
+Place: TypeAlias = tuple[bool, int, int, int]
+Values: TypeAlias = tuple[str, str, bytes]
+Output: TypeAlias = tuple[str, int, Place, bytes]
+"""The sink or the step, what it is, its place in the batch, and its bytes."""
+
 SHIFT_US = -EARLIEST + 86_400_000_000 * 365  # the first year is 1971 to Spark
 _FOREVER_US = 1 << 62
-_BUCKETS = 8  # how many groups the rows for one sink are spread over
-_MOST = 1_000  # records in a bundle
+_MOST = 1_000  # records in a row
+_NOWHERE: Place = (True, 0, 0, 0)
 
 
-def values_of(passage: Passage, troubles: Troubles, graph: Graph) -> Iterator[tuple[Any, ...]]:
-    """The rows of a piece of work, without a clock; what went wrong is told, and forgotten."""
-    bundles: dict[tuple[str, int, str], list[Placed]] = {}
-    for sub, (to, port, group, item) in enumerate(passage.routed):
-        if graph[to].has_state:
-            bundles.setdefault((to, port, group), []).append((item, sub))
-        else:
-            record = packed_by_task(item.record, item.key)
-            yield (to, port, str(item.seq % _BUCKETS), item.seq, sub, item.time, item.due, record)
-    for (to, port, group), items in bundles.items():
-        for first in range(0, len(items), _MOST):
-            yield (to, port, group, 0, 0, None, False, bundled(items[first : first + _MOST]))
-    for sub, (step, letter) in enumerate(troubles.letters):
-        yield (step, LETTER, "", 0, sub, None, False, packed(letter, None))
-    if troubles.counts:
-        yield ("", COUNTS, "", 0, 0, None, False, packed(troubles.counts, troubles.examples))
-    troubles.letters, troubles.counts, troubles.examples = [], {}, {}
+class Packer:
+    """Makes rows of what comes of work at a depth of the plan. ``groups``: of rows that pass stages by."""
+
+    def __init__(self, graph: Graph, depth: int, groups: int) -> None:
+        self._graph = graph
+        self._depth = depth
+        self._groups = groups
+
+    def pack(self, passage: Passage, troubles: Troubles, start: int) -> Iterator[Values]:
+        """The rows of a piece of work, without a clock; what went wrong is told, and forgotten.
+
+        ``start``: the number of the first group. A repeated task must find the same.
+        """
+        outputs: list[Output] = []
+        bundles: dict[tuple[str, int, str], list[Placed]] = {}
+        for sub, (to, port, group, item) in enumerate(passage.routed):
+            if self._graph[to].has_state:
+                bundles.setdefault((to, port, group), []).append((item, sub))
+            else:
+                place = (not item.due, (item.time or 0) if item.due else 0, item.seq, sub)
+                outputs.append((to, RECORD, place, packed_by_task(item.record, item.key)))
+        later: dict[int, list[Values]] = {}
+        for (to, port, group), items in bundles.items():
+            depth = self._graph[to].depth
+            for first in range(0, len(items), _MOST):
+                row = (to, group, bundled(port, items[first : first + _MOST]))
+                if depth == self._depth + 1:
+                    yield row
+                else:
+                    later.setdefault(depth, []).append(row)
+        for depth, rows in later.items():
+            yield from self._passing(_behind(depth), rows, start)
+        outputs += [
+            (step, LETTER, (True, 0, 0, sub), packed(letter, None))
+            for sub, (step, letter) in enumerate(troubles.letters)
+        ]
+        if troubles.counts:
+            outputs.append(("", COUNTS, _NOWHERE, packed(troubles.counts, troubles.examples)))
+        troubles.letters, troubles.counts, troubles.examples = [], {}, {}
+        yield from self._passing(OUTPUTS, outputs, start)
+
+    def _passing(self, node: str, parts: list[Any], start: int) -> Iterator[Values]:
+        for number, first in enumerate(range(0, len(parts), _MOST)):
+            data = pickle.dumps(parts[first : first + _MOST], pickle.HIGHEST_PROTOCOL)
+            yield (node, str((start + number) % self._groups), data)
 
 
-def failure(message: str) -> tuple[Any, ...]:
+def _behind(depth: int) -> str:
+    """The ``node`` of rows for the steps of a stage that is not the next one; no step has such a name."""
+    return f"\n{depth}"
+
+
+def group_number(text: str) -> int:
+    """A number for a key, the same in every process."""
+    return zlib.crc32(text.encode())
+
+
+def failure(message: str) -> Values:
     """The row that ends the pipeline."""
-    return ("", FAILED, "", 0, 0, None, False, packed(message, None))
+    return (OUTPUTS, "0", pickle.dumps([("", FAILED, _NOWHERE, packed(message, None))]))
 
 
-def with_clock(rows: list[tuple[Any, ...]], highest: int | None) -> pa.RecordBatch:
+def outputs_of(data: bytes) -> list[Output]:
+    """The outputs in a row."""
+    found: list[Output] = pickle.loads(data)  # noqa: S301 - of this query's own making
+    return found
+
+
+def rows_for(depth: int, node: str, rows: Iterable[Any]) -> Iterator[Any]:
+    """What a stage gives of rows that pass it by: opened, if they are for the stage behind it."""
+    for row in rows:
+        if node == _behind(depth + 1):
+            yield from pickle.loads(row[_DATA])  # noqa: S301 - of this query's own making
+        else:
+            yield tuple(row)
+
+
+def with_clock(rows: list[Values], highest: int | None) -> pa.RecordBatch:
     """Rows as Arrow, and one more that shows how far time has come."""
     columns: list[list[Any]] = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in NAMES]
     columns.append([None] * len(rows))
     if highest is not None:
-        last = ("", CLOCK, "", 0, 0, None, False, b"", to_clock(highest))
-        for column, value in zip(columns, last, strict=True):
+        for column, value in zip(columns, ("", "", b"", to_clock(highest)), strict=True):
             column.append(value)
     return pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, _ARROW, strict=True)], schema=_ARROW
@@ -94,13 +149,13 @@ def with_clock(rows: list[tuple[Any, ...]], highest: int | None) -> pa.RecordBat
 
 def placed(rows: Iterable[Any]) -> list[tuple[int, Item]]:
     """The items of a key's rows, each with the input that it is for: in order, what time brought first."""
-    found: list[tuple[Place, Item]] = []
+    found: list[tuple[tuple[int, bool, int, int, int], Item]] = []
     for row in rows:
-        port, data = row[_PORT], row[_RECORD]  # by position: a row's names are slow to look up
-        for item, sub in unbundled(data):
-            place = (port, not item.due, item.time or 0 if item.due else 0, item.seq, sub)
-            found.append((place, item))
-    found.sort(key=itemgetter(0))
+        port, items = unbundled(row[_DATA])  # by position: a row's names are slow to look up
+        for item, sub in items:
+            found.append(((port, not item.due, item.time or 0 if item.due else 0, item.seq, sub), item))
+    if len(found) > 1:
+        found.sort(key=itemgetter(0))
     return [(place[0], item) for place, item in found]
 
 

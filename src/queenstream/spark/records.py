@@ -54,14 +54,15 @@ def packed_by_task(record: Any, key: Any) -> bytes:
     return _for_tasks((record, key))
 
 
-def bundled(items: list[Placed]) -> bytes:
-    """Several items of one key as bytes, each with its place among what its piece of work gave."""
-    return _for_tasks([(*item, sub) for item, sub in items])
+def bundled(port: int, items: list[Placed]) -> bytes:
+    """Several items of one key for an input of a step, each with its place among what its work gave."""
+    return _for_tasks((port, [(*item, sub) for item, sub in items]))
 
 
-def unbundled(data: bytes) -> list[Placed]:
+def unbundled(data: bytes) -> tuple[int, list[Placed]]:
     """The inverse."""
-    return [(Item(*fields), sub) for *fields, sub in pickle.loads(data)]  # noqa: S301 - of this query's own making
+    port, items = pickle.loads(data)  # noqa: S301 - of this query's own making
+    return port, [(Item(*fields), sub) for *fields, sub in items]
 
 
 def _for_all(value: Any) -> bytes:

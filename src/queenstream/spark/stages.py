@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
@@ -15,7 +16,6 @@ from pyspark.sql.streaming.stateful_processor import (
     StatefulProcessorHandle,
     TimerValues,
 )
-from pyspark.sql.types import StringType, StructField, StructType
 
 from queenstream.errors import StepFailed
 from queenstream.pipeline import nodes
@@ -23,13 +23,14 @@ from queenstream.pipeline.failing import Along
 from queenstream.pipeline.letters import Doors
 from queenstream.spark import flow
 from queenstream.spark.failures import Guard, Troubles
+from queenstream.spark.flow import Packer, group_number
 from queenstream.spark.graph import Graph, Step, Way, grouping
 from queenstream.spark.keyed.base import FOREVER, Held, Keyed, Turn
 from queenstream.spark.keyed.deduplicating import Deduplicating
 from queenstream.spark.keyed.joining import Joining
 from queenstream.spark.keyed.stateful import StatefulStep
+from queenstream.spark.keyed.store import KeyState, StateStore
 from queenstream.spark.keyed.windowed import windowed
-from queenstream.spark.packing import pack, unpack
 from queenstream.spark.records import Item, packed_by_task
 from queenstream.spark.sinks.stage import RecordStages, StageFunction, StageOptions, TaskOutput
 from queenstream.spark.sinks.two_phase import RecordStage
@@ -38,7 +39,6 @@ from queenstream.spark.steps import Passage, Router
 
 _SHOWN = 20  # rows of a piece of work, for whoever looks at samples
 _TOGETHER = 30_000  # records that an entry brings together by key before it gives them on
-_STATE = StructType([StructField("text", StringType())])
 _TO = itemgetter(0)  # where a routed item goes
 _Out = Row(*flow.NAMES)
 
@@ -48,17 +48,22 @@ Maker: TypeAlias = Callable[[Any, Step, Guard, Troubles], Keyed[Any]]
 class Entry:
     """From the rows of a source to rows for the stages and the sinks: a function for ``mapInArrow``."""
 
-    def __init__(self, graph: Graph, pipeline: str, read: str, decoder: Decoder) -> None:
+    def __init__(self, graph: Graph, pipeline: str, read: str, decoder: Decoder, groups: int = 1) -> None:
         self._graph = graph
         self._pipeline = pipeline
         self._read = read
         self._decoder = decoder
+        self._packer = Packer(graph, 0, groups)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         troubles = Troubles(self._pipeline)
+        context = TaskContext.get()
+        group = 0 if context is None else context.partitionId()
         try:
             for passage in self.passages(batches, troubles):
-                yield self._rows(passage, troubles)
+                rows = list(self._packer.pack(passage, troubles, group))
+                group += len(rows)
+                yield flow.with_clock(rows, passage.highest)
         except StepFailed as ended:
             yield flow.with_clock([flow.failure(str(ended))], None)
 
@@ -75,9 +80,6 @@ class Entry:
                 yield passage
                 passage = Passage()
         yield passage
-
-    def _rows(self, passage: Passage, troubles: Troubles) -> pa.RecordBatch:
-        return flow.with_clock(list(flow.values_of(passage, troubles, self._graph)), passage.highest)
 
     def _through(self, batch: pa.RecordBatch, router: Router, troubles: Troubles, passage: Passage) -> None:
         decoded = self._decoder.decode(batch)
@@ -129,8 +131,10 @@ class StageEntry(StageFunction):
 class ReplayEntry(Entry):
     """The same for dead letters that come back: each record goes on where it had failed."""
 
-    def __init__(self, graph: Graph, pipeline: str, read: str, decoder: Decoder, doors: Doors) -> None:
-        super().__init__(graph, pipeline, read, decoder)
+    def __init__(
+        self, graph: Graph, pipeline: str, read: str, decoder: Decoder, doors: Doors, groups: int = 1
+    ) -> None:
+        super().__init__(graph, pipeline, read, decoder, groups)
         self._doors = doors
 
     def _through(self, batch: pa.RecordBatch, router: Router, troubles: Troubles, passage: Passage) -> None:
@@ -159,15 +163,15 @@ class ReplayEntry(Entry):
 class Stage(StatefulProcessor):
     """The steps with state that stand ``depth`` deep. What is for others passes by."""
 
-    def __init__(self, graph: Graph, pipeline: str, depth: int) -> None:
+    def __init__(self, graph: Graph, pipeline: str, depth: int, groups: int = 1) -> None:
         self._graph = graph
         self._pipeline = pipeline
         self._depth = depth
+        self._packer = Packer(graph, depth, groups)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """A task begins."""
-        self._handle = handle
-        self._state = handle.getValueState("state", _STATE)
+        self._store = StateStore(handle)
         self._troubles = Troubles(self._pipeline)
         self._router = Router(self._graph, self._troubles)
         self._at_work: dict[str, Keyed[Any]] = {}
@@ -175,12 +179,11 @@ class Stage(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:  # noqa: N802, N803
         """The records of one key."""
         step = self._graph.get(key[0])
-        # Without a group it is for the driver: the dead letter of a record that had no key.
-        if step is None or not key[1] or not step.has_state or step.depth != self._depth:
-            for row in rows:
-                yield _Out(*row)
+        if step is None:
+            for values in flow.rows_for(self._depth, key[0], rows):
+                yield _Out(*values)
             return
-        yield from self._give(step, flow.placed(rows), timerValues, fired=False)
+        yield from self._give(step, key[1], flow.placed(rows), timerValues, fired=False)
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -189,20 +192,21 @@ class Stage(StatefulProcessor):
         expiredTimerInfo: ExpiredTimerInfo,  # noqa: ARG002, N803
     ) -> Iterator[Row]:
         """Time has come for one key."""
-        yield from self._give(self._graph[key[0]], [], timerValues, fired=True)
+        yield from self._give(self._graph[key[0]], key[1], [], timerValues, fired=True)
 
     def close(self) -> None:
         """A task ends."""
+        self._store.flush()
 
     def _give(
-        self, step: Step, items: list[tuple[int, Item]], at: TimerValues, *, fired: bool
+        self, step: Step, group: str, items: list[tuple[int, Item]], at: TimerValues, *, fired: bool
     ) -> Iterator[Row]:
         passage = Passage()
         try:
             state = self._read(step, items)
             if state is not None:
                 # A timer that fired is Spark's to delete.
-                before = None if fired else state["timer"]
+                before = None if fired else state.timer
                 reached_ms = at.getCurrentWatermarkInMs()
                 watermark = flow.from_watermark(reached_ms)
                 self._work(step, state, items, watermark, passage)
@@ -210,29 +214,26 @@ class Stage(StatefulProcessor):
         except StepFailed as ended:
             yield _Out(*flow.failure(str(ended)))
             return
-        for values in flow.values_of(passage, self._troubles, self._graph):
+        for values in self._packer.pack(passage, self._troubles, group_number(group)):
             yield _Out(*values)
 
-    def _read(self, step: Step, items: list[tuple[int, Item]]) -> dict[str, Any] | None:
-        """What is kept of the key: its value, the step's state, the timer. None: nothing, nothing came."""
-        saved = self._state.get()
-        if saved is not None:
-            kept: dict[str, Any] = unpack(saved[0])
-            return kept
-        if not items:
-            return None
+    def _read(self, step: Step, items: list[tuple[int, Item]]) -> KeyState | None:
+        """What is kept of the key; None: nothing, and nothing came."""
+        state = self._store.read()
+        if state is not None or not items:
+            return state
         port, first = items[0]
-        return {"key": grouping(step, port)(first), "held": self._keyed(step).begin(), "timer": None}
+        return KeyState(grouping(step, port)(first), self._keyed(step).begin())
 
     def _work(
         self,
         step: Step,
-        state: dict[str, Any],
+        state: KeyState,
         items: list[tuple[int, Item]],
         watermark: int | None,
         passage: Passage,
     ) -> None:
-        keyed, held, turn = self._keyed(step), state["held"], Turn(state["key"])
+        keyed, held, turn = self._keyed(step), state.held, Turn(state.key)
         self._take(keyed, held, [each for each in items if each[1].due], turn)
         if watermark is not None:
             turn.watermark = watermark if watermark == FOREVER else watermark - step.delay_us
@@ -257,26 +258,21 @@ class Stage(StatefulProcessor):
                     keyed.take(held, [item], turn)
         guard.serves = ((), 0)
 
-    def _save(
-        self, step: Step, state: dict[str, Any], before: int | None, reached_ms: int, *, ended: bool
-    ) -> None:
+    def _save(self, step: Step, state: KeyState, before: int | None, reached_ms: int, *, ended: bool) -> None:
         """Keep what there is to keep, and be called when some of it is due; ``before``: the timer so far."""
         keyed = self._keyed(step)
-        empty = keyed.is_empty(state["held"])
-        due = None if empty or ended else keyed.due(state["held"])
+        empty = keyed.is_empty(state.held)
+        due = None if empty or ended else keyed.due(state.held)
         timer = None if due is None else flow.to_timer(due + step.delay_us)
         if timer is not None and before is not None and reached_ms < before <= timer:
             timer = before  # to be called too early once costs less than to move it with each batch
-        state["timer"] = timer
+        state.timer = timer
         if timer != before:
-            if before is not None:
-                self._handle.deleteTimer(before)
-            if timer is not None:
-                self._handle.registerTimer(timer)
+            self._store.move_timer(before, timer)
         if empty:
-            self._state.clear()
+            self._store.clear(state)
         else:
-            self._state.update((pack(state),))
+            self._store.write(state)
 
     def _keyed(self, step: Step) -> Keyed[Any]:
         keyed = self._at_work.get(step.name)

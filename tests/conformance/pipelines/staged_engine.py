@@ -10,6 +10,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 from pyspark.sql import Row as SparkRow
@@ -22,6 +23,7 @@ from queenstream.pipeline.planning import Plan
 from queenstream.spark import flow
 from queenstream.spark.compile import check, clock_groups, entry_for
 from queenstream.spark.graph import graph_of
+from queenstream.spark.keyed import pages
 from queenstream.spark.records import Item
 from queenstream.spark.sinks.names import letters_of
 from queenstream.spark.sinks.stage import StageFlow, StageOptions, receipts_of
@@ -45,9 +47,27 @@ class Handle:
         self.watermark = 0
         self.values: dict[Key, tuple[Any, ...]] = {}
         self.timers: dict[Key, set[int]] = {}
+        self.pages: dict[Key, dict[tuple[Any, ...], tuple[Any, ...]]] = {}
+        self.bytes_written = 0
 
     def getValueState(self, name: str, schema: Any) -> Handle:
         return self
+
+    def getMapState(self, name: str, key_schema: Any, schema: Any) -> Handle:
+        return self
+
+    def getValue(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        self.asked["getValue"] += 1
+        return self.pages.get(self.key, {}).get(key)
+
+    def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
+        self.asked["updateValue"] += 1
+        self.bytes_written += len(value[0])
+        self.pages.setdefault(self.key, {})[key] = value
+
+    def removeKey(self, key: tuple[Any, ...]) -> None:
+        self.asked["removeKey"] += 1
+        del self.pages[self.key][key]
 
     def get(self) -> tuple[Any, ...] | None:
         self.asked["get"] += 1
@@ -55,6 +75,7 @@ class Handle:
 
     def update(self, value: tuple[Any, ...]) -> None:
         self.asked["update"] += 1
+        self.bytes_written += len(value[0])
         self.values[self.key] = value
 
     def clear(self) -> None:
@@ -93,6 +114,15 @@ class Query:
             stage.init(handle)  # type: ignore[arg-type]
         self.watermark = 0
 
+    def restart(self) -> None:
+        """As a task of another process goes on: with what is stored."""
+        self._stages = [
+            (Stage(self._graph, self._plan.name, depth), handle)
+            for depth, (_, handle) in enumerate(self._stages, 1)
+        ]
+        for stage, handle in self._stages:
+            stage.init(handle)  # type: ignore[arg-type]
+
     @property
     def handles(self) -> list[Handle]:
         """What the stages keep, and how often each has asked for it."""
@@ -103,7 +133,7 @@ class Query:
         rows = [row for name, each in decoded.items() for row in self._enter(name, each)]
         for stage, handle in self._stages:
             rows = list(self._stage(stage, handle, rows))
-        found = self._staged(sorted(rows, key=_place))
+        found = self._staged(rows)
         if len(self._highest) == len(self._groups) > 0:
             self.watermark = max(self.watermark, min(self._highest.values()) // 1_000)
         return found
@@ -151,18 +181,23 @@ class Query:
                 timers.remove(due)
 
 
-def _place(row: Any) -> tuple[bool, int, int, int]:
-    """As ``flow.PLACE``."""
-    return (not row.due, (row.time or 0) if row.due else 0, row.seq, row.sub)
-
-
 class StagedEngine:
-    """Runs cases and logs through the stages."""
+    """Runs cases and logs through the stages. ``page_bytes``: how large a page of state gets."""
 
     name = "spark's stages"
 
+    def __init__(self, page_bytes: int = pages.PAGE_BYTES) -> None:
+        self._page_bytes = page_bytes
+
+    def __repr__(self) -> str:
+        return f"StagedEngine({self._page_bytes})"
+
     def run(self, build: Build, batches: Batches, *, end: bool) -> Outcome:
         """As ``SparkEngine``."""
+        with mock.patch.object(pages, "PAGE_BYTES", self._page_bytes):
+            return self._run(build, batches, end=end)
+
+    def _run(self, build: Build, batches: Batches, *, end: bool) -> Outcome:
         ends = Collected()
         plan = build(ends).plan()
         check(plan)

@@ -27,7 +27,9 @@ from tests.conformance.pipelines.test_oracle import (
     windowed,
 )
 
-ENGINE = StagedEngine()
+engines = st.sampled_from([StagedEngine(), StagedEngine(page_bytes=1)])
+"""One has a page of state for each value."""
+
 thorough = settings(
     max_examples=1_000 if LONG else 40,
     deadline=None,
@@ -41,11 +43,13 @@ def test_windows(kind: str, emit: oracle.Emit) -> None:
     definitions: st.SearchStrategy[Any] = getattr(test_oracle, kind)
 
     @thorough
-    @given(logs(), definitions, graces, ends)
-    def equal(log: list[list[Row]], window: tuple[Any, Any], grace: int, ended: bool) -> None:
+    @given(logs(), definitions, graces, ends, engines)
+    def equal(
+        log: list[list[Row]], window: tuple[Any, Any], grace: int, ended: bool, engine: StagedEngine
+    ) -> None:
         described, defined = window
         grace = 0 if isinstance(defined, windows.Count) else grace
-        outcome = ENGINE.run(windowed(defined, grace, emit), [{"in": batch} for batch in log], end=ended)
+        outcome = engine.run(windowed(defined, grace, emit), [{"in": batch} for batch in log], end=ended)
         expected = oracle.aggregated(log, described, grace, oracle.all_aggregates, emit=emit, ended=ended)
         check(log, outcome, expected)
 
@@ -55,18 +59,22 @@ def test_windows(kind: str, emit: oracle.Emit) -> None:
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
 def test_joins(how: oracle.How) -> None:
     @thorough
-    @given(two_logs(), st.sampled_from([0, 1_000, 6_000]), graces, ends)
-    def equal(log: list[tuple[list[Row], list[Row]]], within: int, grace: int, ended: bool) -> None:
+    @given(two_logs(), st.sampled_from([0, 1_000, 6_000]), graces, ends, engines)
+    def equal(
+        log: list[tuple[list[Row], list[Row]]], within: int, grace: int, ended: bool, engine: StagedEngine
+    ) -> None:
         batches = [{"left": left, "right": right} for left, right in log]
-        outcome = ENGINE.run(joining(within, grace, how), batches, end=ended)
+        outcome = engine.run(joining(within, grace, how), batches, end=ended)
         check(log, outcome, oracle.joined(log, within, grace, how, ended=ended))
 
     equal()
 
 
 @thorough
-@given(logs(st.integers(0, 2)), st.sampled_from([0, 1_000, 6_000]), graces, ends)
-def test_deduplicate(log: list[list[Row]], within: int, grace: int, ended: bool) -> None:
+@given(logs(st.integers(0, 2)), st.sampled_from([0, 1_000, 6_000]), graces, ends, engines)
+def test_deduplicate(
+    log: list[list[Row]], within: int, grace: int, ended: bool, engine: StagedEngine
+) -> None:
     def build(io: Ends) -> Pipeline[Any]:
         return (
             Pipeline("once")
@@ -77,13 +85,15 @@ def test_deduplicate(log: list[list[Row]], within: int, grace: int, ended: bool)
             .to(io.sink("out"))
         )
 
-    outcome = ENGINE.run(build, [{"in": batch} for batch in log], end=ended)
+    outcome = engine.run(build, [{"in": batch} for batch in log], end=ended)
     check(log, outcome, oracle.deduplicated(log, within, grace))
 
 
 @thorough
-@given(logs(), st.sampled_from([None, 0, 1_250, 9_000]), st.sampled_from([None, 1_250, 6_500]), ends)
-def test_stateful(log: list[list[Row]], quiet: int | None, ttl: int | None, ended: bool) -> None:
+@given(logs(), st.sampled_from([None, 0, 1_250, 9_000]), st.sampled_from([None, 1_250, 6_500]), ends, engines)
+def test_stateful(
+    log: list[list[Row]], quiet: int | None, ttl: int | None, ended: bool, engine: StagedEngine
+) -> None:
     def build(io: Ends) -> Pipeline[Any]:
         return (
             Pipeline("counts")
@@ -98,5 +108,5 @@ def test_stateful(log: list[list[Row]], quiet: int | None, ttl: int | None, ende
             .to(io.sink("out"))
         )
 
-    outcome = ENGINE.run(build, [{"in": batch} for batch in log], end=ended)
+    outcome = engine.run(build, [{"in": batch} for batch in log], end=ended)
     check(log, outcome, oracle.counted_until_quiet(log, quiet, ttl, ended=ended))

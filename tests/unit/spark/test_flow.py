@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from itertools import groupby
 from operator import itemgetter
@@ -25,19 +26,41 @@ PLAN = (
 )
 
 
+GROUPS = 32
+PACKER = flow.Packer(graph_of(PLAN), 0, GROUPS)
+
+
 def rows_of(*routed: Routed) -> list[tuple[Any, ...]]:
-    return list(flow.values_of(Passage(list(routed)), Troubles("p"), graph_of(PLAN)))
+    return list(PACKER.pack(Passage(list(routed)), Troubles("p"), 0))
 
 
 def test_the_records_of_a_key_are_one_row() -> None:
     items = [Item({"n": n}, n, f"user {n % 2}", n) for n in range(6)]
     rows = rows_of(*(Routed("count", 0, item.key, item) for item in items))
-    assert [row[2] for row in rows] == ["user 0", "user 1"]
+    assert [row[1] for row in rows] == ["user 0", "user 1"]
     assert [item for _, item in flow.placed(rows[:1])] == items[::2]
 
 
-def test_a_row_for_a_sink_is_a_record() -> None:
-    assert len(rows_of(*(Routed("out", 0, "", Item({"n": n}, n, None, n)) for n in range(6)))) == 6
+def test_records_for_sinks_share_rows_that_are_spread_over_groups() -> None:
+    rows = rows_of(*(Routed("out", 0, "", Item({"n": n}, n, None, n)) for n in range(5_000)))
+    assert [row[0] for row in rows] == [flow.OUTPUTS] * 5
+    assert len({row[1] for row in rows}) == 5
+    outputs = [output for row in rows for output in flow.outputs_of(row[2])]
+    assert [(name, kind, place[2]) for name, kind, place, _ in outputs] == [
+        ("out", flow.RECORD, n) for n in range(5_000)
+    ]
+
+
+def test_rows_for_later_stages_pass_the_one_between() -> None:
+    """As bundles that are not opened, but for the stage right behind it."""
+    items = [Item({"n": n}, n, f"user {n}", n) for n in range(10)]
+    graph = graph_of(PLAN)
+    later = {name: dataclasses.replace(step, depth=3 * step.has_state) for name, step in graph.items()}
+    routed = [Routed("count", 0, item.key, item) for item in items]
+    [row] = flow.Packer(later, 0, GROUPS).pack(Passage(routed), Troubles("p"), 0)
+    assert list(flow.rows_for(1, row[0], [row])) == [row]
+    opened = list(flow.rows_for(2, row[0], [row]))
+    assert opened == rows_of(*routed)
 
 
 def test_however_many_they_are_they_come_in_order() -> None:

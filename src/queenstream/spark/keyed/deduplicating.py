@@ -6,6 +6,7 @@ from queenstream.pipeline import nodes
 from queenstream.spark.failures import Guard, Troubles
 from queenstream.spark.graph import Step
 from queenstream.spark.keyed.base import FOREVER, Held, Keyed, Turn
+from queenstream.spark.keyed.pages import TimeMap
 from queenstream.spark.records import Item
 from queenstream.windows import length_us
 
@@ -20,26 +21,30 @@ class Deduplicating(Keyed[nodes.Deduplicate]):
         self._grace = length_us(node.grace)
 
     def begin(self) -> Held:
-        return {"passed": []}
+        return {"passed": TimeMap()}
 
     def take(self, held: Held, items: list[Item], turn: Turn) -> None:
-        passed: list[int] = held["passed"]
+        passed: TimeMap = held["passed"]
         for item in items:
             if item.time is None:
                 continue
             if turn.watermark is not None and turn.watermark > item.time + self._grace:
                 self.too_late(item, turn)
-            elif all(abs(item.time - other) > self._within for other in passed):
-                passed.append(item.time)
+            elif next(passed.items(item.time - self._within, item.time + self._within + 1), None) is None:
+                passed.change(item.time, _nothing)
                 turn.items.append(item)
 
     def close(self, held: Held, watermark: int, turn: Turn) -> None:  # noqa: ARG002 - gives nothing
         if watermark != FOREVER:  # what passed stays known
-            wait = self._within + self._grace
-            held["passed"] = [time for time in held["passed"] if time + wait >= watermark]
+            held["passed"].pop_until(watermark - self._within - self._grace)
 
     def due(self, held: Held) -> int | None:
-        return min(held["passed"]) + self._within + self._grace + 1 if held["passed"] else None
+        first: int | None = held["passed"].first
+        return None if first is None else first + self._within + self._grace + 1
 
     def is_empty(self, held: Held) -> bool:
         return not held["passed"]
+
+
+def _nothing() -> None:
+    """Of a record that passed, only its time is kept."""

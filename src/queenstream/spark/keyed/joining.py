@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
 from typing import Any
 
 from queenstream.pipeline import nodes
@@ -11,17 +10,19 @@ from queenstream.pipeline.records import as_row
 from queenstream.spark.failures import Guard, Troubles
 from queenstream.spark.graph import Step
 from queenstream.spark.keyed.base import FOREVER, Held, Keyed, Turn
+from queenstream.spark.keyed.pages import TimeMap
 from queenstream.spark.records import Item
 from queenstream.windows import length_us
 
-TIME, ROW, MATCHED = 0, 1, 2  # of a record that waits
+SIDES = ("left", "right")
+ROW, MATCHED = 0, 1  # of a record that waits
 
 
 class Joining(Keyed[nodes.Join]):
     """Keeps each record until no partner can come that would not be late.
 
-    A record is late once the watermark is past its time + grace; so one in order never is. A key's state:
-    on each side what waits, by time: its time, its fields, and whether it has found a partner.
+    A record is late once the watermark is past its time + grace; so one in order never is. A key's state: on
+    each side the records that wait, by time: the fields of each, and whether it has found a partner.
     """
 
     def __init__(self, node: nodes.Join, step: Step, guard: Guard, troubles: Troubles) -> None:
@@ -33,7 +34,7 @@ class Joining(Keyed[nodes.Join]):
         self._rows = Rows(node, step.known)
 
     def begin(self) -> Held:
-        return {"sides": [[], []]}
+        return {side: TimeMap() for side in SIDES}
 
     def take(self, held: Held, items: list[Item], turn: Turn) -> None:
         key, port = turn.key, turn.port
@@ -44,42 +45,45 @@ class Joining(Keyed[nodes.Join]):
             if turn.watermark is not None and turn.watermark > item.time + self._grace:
                 self.too_late(item, turn)
                 continue
-            waiting = [item.time, as_row(item.record), False]
+            waiting = [as_row(item.record), False]
             if not null:
-                self._pair(held["sides"][1 - port], waiting, item, turn)
+                self._pair(held[SIDES[1 - port]], waiting, item, item.time, turn)
             if not null or self._alone[port]:
-                insort(held["sides"][port], waiting, key=_time)
+                held[SIDES[port]].change(item.time, list).append(waiting)
 
-    def _pair(self, others: list[list[Any]], waiting: list[Any], item: Item, turn: Turn) -> None:
-        time = waiting[TIME]
-        first = bisect_left(others, time - self._within, key=_time)
-        for other in others[first : bisect_right(others, time + self._within, key=_time)]:
-            left, right = (waiting, other) if turn.port == LEFT else (other, waiting)
-            row = self._rows.pair(left[ROW], right[ROW])
-            turn.items.append(Item(row, max(time, other[TIME]), None, item.seq, item.due))
-            waiting[MATCHED] = other[MATCHED] = True
+    def _pair(self, others: TimeMap, waiting: list[Any], item: Item, time: int, turn: Turn) -> None:
+        matched: list[int] = []  # the times of those that had no partner before
+        for at, rows in others.items(time - self._within, time + self._within + 1):
+            for other in rows:
+                left, right = (waiting, other) if turn.port == LEFT else (other, waiting)
+                row = self._rows.pair(left[ROW], right[ROW])
+                turn.items.append(Item(row, max(time, at), None, item.seq, item.due))
+                waiting[MATCHED] = True
+                if not other[MATCHED]:
+                    other[MATCHED] = True
+                    matched.append(at)
+        for at in matched:
+            others.change(at, list)
 
     def close(self, held: Held, watermark: int, turn: Turn) -> None:
-        ended = watermark == FOREVER
         for side in (LEFT, RIGHT):
-            kept = []
-            for number, waiting in enumerate(held["sides"][side]):
-                time, row, matched = waiting
-                over = time + self._within + self._grace < watermark
-                lonely = over and not matched and self._alone[side]
-                if lonely:
-                    turn.items.append(Item(self._rows.alone(side, row), time, None, number, True))
-                if not over or (ended and not lonely):  # should there be more in another run
-                    kept.append(waiting)
-            held["sides"][side] = kept
+            rows: TimeMap = held[SIDES[side]]
+            number = 0
+            for time, waited in rows.pop_until(watermark - self._within - self._grace):
+                kept = []
+                for waiting in waited:
+                    if self._alone[side] and not waiting[MATCHED]:
+                        row = self._rows.alone(side, waiting[ROW])
+                        turn.items.append(Item(row, time, None, number, True))
+                    elif watermark == FOREVER:  # should there be more in another run
+                        kept.append(waiting)
+                    number += 1
+                if kept:
+                    rows.change(time, list).extend(kept)
 
     def due(self, held: Held) -> int | None:
-        times: list[int] = [waiting[TIME] for side in held["sides"] for waiting in side]
+        times = [first for first in (held[side].first for side in SIDES) if first is not None]
         return min(times) + self._within + self._grace + 1 if times else None
 
     def is_empty(self, held: Held) -> bool:
-        return not any(held["sides"])
-
-
-def _time(waiting: list[Any]) -> Any:
-    return waiting[TIME]
+        return not any(held[side] for side in SIDES)

@@ -12,6 +12,7 @@ from queenstream.pipeline.records import moment
 from queenstream.spark.failures import Guard, Troubles
 from queenstream.spark.graph import Step
 from queenstream.spark.keyed.base import Held, Keyed, Turn
+from queenstream.spark.keyed.pages import TimeMap
 from queenstream.spark.records import Item
 from queenstream.windows import Span, length_us
 
@@ -92,20 +93,18 @@ class Grid(Windowed):
         self._size, self._slide = node.window.size_us, node.window.slide_us
 
     def begin(self) -> Held:
-        return {"arrived": 0, "windows": {}}
+        return {"arrived": 0, "windows": TimeMap()}
 
     def take(self, held: Held, items: list[Item], turn: Turn) -> None:
         limit = None if turn.watermark is None else turn.watermark - self.grace_us
+        open_windows: TimeMap = held["windows"]
         touched: dict[int, Item] = {}
         for item in items:
             if item.time is None:
                 continue
             start = last = item.time - item.time % self._slide
             while start > item.time - self._size and (limit is None or start + self._size > limit):
-                states = held["windows"].get(start)
-                if states is None:
-                    states = held["windows"][start] = self.new()
-                self.fold(states, item, held["arrived"])
+                self.fold(open_windows.change(start, self.new), item, held["arrived"])
                 held["arrived"] += 1
                 touched[start] = item
                 start -= self._slide
@@ -115,26 +114,29 @@ class Grid(Windowed):
             for start in sorted(touched):
                 item = touched[start]
                 at = (item.seq, item.due)
-                self.give(start, start + self._size, held["windows"][start], turn, at)
+                states = open_windows.change(start, self.new)
+                self.give(start, start + self._size, states, turn, at)
 
     def close(self, held: Held, watermark: int, turn: Turn) -> None:
-        wait = self._size + self.grace_us
-        for number, start in enumerate(
-            sorted(start for start in held["windows"] if start + wait <= watermark)
-        ):
-            states = held["windows"].pop(start)
+        ripe = held["windows"].pop_until(watermark - self._size - self.grace_us + 1)
+        for number, (start, states) in enumerate(ripe):
             if not self.updates:
                 self.give(start, start + self._size, states, turn, (number, True))
 
     def due(self, held: Held) -> int | None:
-        return min(held["windows"]) + self._size + self.grace_us if held["windows"] else None
+        first: int | None = held["windows"].first
+        return None if first is None else first + self._size + self.grace_us
 
     def is_empty(self, held: Held) -> bool:
         return not held["windows"]
 
 
 class Sessions(Windowed):
-    """From a key's first record to its last plus the gap. A key's state: its open sessions."""
+    """From a key's first record to its last plus the gap.
+
+    A key's state: how many records were folded, its open sessions by their start, each with its end and the
+    accumulators, and the end of the first one. Sessions of a key never overlap.
+    """
 
     def __init__(self, node: nodes.Aggregation, step: Step, guard: Guard, troubles: Troubles) -> None:
         super().__init__(node, step, guard, troubles)
@@ -142,61 +144,82 @@ class Sessions(Windowed):
         self._gap = length_us(node.window.gap)
 
     def begin(self) -> Held:
-        return {"arrived": 0, "sessions": []}
+        return {"arrived": 0, "end": None, "sessions": TimeMap()}
 
     def take(self, held: Held, items: list[Item], turn: Turn) -> None:
-        touched: list[tuple[list[Any], Item]] = []
+        sessions: TimeMap = held["sessions"]
+        taken: list[Item] = []
         for item in items:
             if item.time is None:
                 continue
-            session = self._find(held, item.time, turn.watermark)
+            session = self._find(sessions, item.time, turn.watermark)
             if session is None:
                 self.too_late(item, turn, Span(item.time, item.time + self._gap))
                 continue
-            self.fold(session[2], item, held["arrived"])
+            self.fold(session[1], item, held["arrived"])
             held["arrived"] += 1
-            touched.append((session, item))
+            taken.append(item)
+        _note_first(held)
         if self.updates:
-            for session in held["sessions"]:
-                last = next((item for other, item in reversed(touched) if other is session), None)
-                if last is not None:
-                    start, end, states = session
-                    self.give(start, end, states, turn, (last.seq, last.due))
+            last: dict[int, tuple[list[Any], Item]] = {}
+            for item in taken:
+                found = sessions.floor(item.time or 0)
+                assert found is not None, "it has taken the record"
+                last[found[0]] = (found[1], item)
+            for start, ((end, states), item) in sorted(last.items(), key=lambda each: each[0]):
+                self.give(start, end, states, turn, (item.seq, item.due))
 
-    def _find(self, held: Held, time: int, watermark: int | None) -> list[Any] | None:
+    def _find(self, sessions: TimeMap, time: int, watermark: int | None) -> list[Any] | None:
         """The session that takes the record, maybe a new one, maybe made of several; None: it is late."""
         end = time + self._gap
-        sessions: list[list[Any]] = held["sessions"]
-        taking = [each for each in sessions if each[0] < end and time < each[1]]
-        if not taking:
-            if watermark is not None and end + self.grace_us <= watermark:
-                return None
-            taking = [[time, end, self.new()]]
-            sessions.append(taking[0])
-        first, *others = taking
-        first[0] = min(first[0], time)
-        first[1] = max(end, *(each[1] for each in taking)) if others else max(end, first[1])
-        for other in others:
-            self.merge(first[2], other[2])
-        held["sessions"] = sorted(
-            (each for each in sessions if all(each is not other for other in others)),
-            key=lambda each: each[0],
-        )
+        before = sessions.floor(time)
+        low = time if before is None else before[0]
+        taking = [(start, session) for start, session in sessions.items(low, end) if session[0] > time]
+        if not taking and watermark is not None and end + self.grace_us <= watermark:
+            return None
+        start = min([time, *(start for start, _ in taking)])
+        states = self._merged([session for _, session in taking])
+        end = max([end, *(session[0] for _, session in taking)])
+        for other, _ in taking:
+            if other != start:
+                sessions.remove(other)
+        session: list[Any] = sessions.change(start, list)
+        session[:] = end, states
+        return session
+
+    def _merged(self, sessions: list[list[Any]]) -> States:
+        """The accumulators of all of them, the first one's with the others' in it."""
+        if not sessions:
+            return self.new()
+        first: States = sessions[0][1]
+        for _, other in sessions[1:]:
+            self.merge(first, other)
         return first
 
     def close(self, held: Held, watermark: int, turn: Turn) -> None:
-        ripe = [each for each in held["sessions"] if each[1] + self.grace_us <= watermark]
-        held["sessions"] = [each for each in held["sessions"] if each[1] + self.grace_us > watermark]
-        for number, (start, end, states) in enumerate(ripe):
+        sessions: TimeMap = held["sessions"]
+        number = 0
+        while held["end"] is not None and held["end"] + self.grace_us <= watermark:
+            assert sessions.first is not None, "the first one has an end"
+            [(start, (end, states))] = sessions.pop_until(sessions.first + 1)
             if not self.updates:
                 self.give(start, end, states, turn, (number, True))
+            number += 1
+            upcoming = next(sessions.items(), None)
+            held["end"] = None if upcoming is None else upcoming[1][0]
 
     def due(self, held: Held) -> int | None:
-        ends: list[int] = [each[1] for each in held["sessions"]]
-        return min(ends) + self.grace_us if ends else None
+        return None if held["end"] is None else int(held["end"]) + self.grace_us
 
     def is_empty(self, held: Held) -> bool:
         return not held["sessions"]
+
+
+def _note_first(held: Held) -> None:
+    """Note the end of the first session, if it may have changed."""
+    first = held["sessions"].first_read()
+    if first is not None:
+        held["end"] = first[1][0]
 
 
 class Counts(Windowed):

@@ -249,24 +249,24 @@ class StageFlow(StageFunction):
         records = RecordStages(self._records, stage)
         with records.open():
             for batch in batches:
-                self._put_rows(batch, stage, records)
+                for data in batch.column("data"):
+                    self._put_rows(data.as_py(), stage, records)
                 records.pass_on()
 
-    def _put_rows(self, batch: pa.RecordBatch, stage: TaskOutput, records: RecordStages) -> None:
-        columns = (batch.column(name).to_pylist() for name in flow.NAMES)
-        for node, port, _, seq, sub, time, due, record in zip(*columns, strict=True):
-            if port >= 0:
-                if node in records and records.add(node, unpacked(record)[0]):
+    def _put_rows(self, data: bytes, stage: TaskOutput, records: RecordStages) -> None:
+        for name, kind, place, record in flow.outputs_of(data):
+            if kind == flow.RECORD:
+                if name in records and records.add(name, unpacked(record)[0]):
                     if stage.keeps_samples:
-                        stage.keep(node, record)
+                        stage.keep(name, record)
                 else:
-                    stage.add(node, (not due, (time or 0) if due else 0, seq, sub), record)
-            elif port == flow.LETTER:
-                stage.letter(node, record)
-            elif port == flow.COUNTS:
+                    stage.add(name, place, record)
+            elif kind == flow.LETTER:
+                stage.letter(name, record)
+            elif kind == flow.COUNTS:
                 counts, examples = unpacked(record)
                 stage.count(counts, examples or {})
-            elif port == flow.FAILED:
+            else:
                 raise StepFailed(unpacked(record)[0])
 
 
