@@ -100,7 +100,7 @@ class StageEntry(StageFunction):
     def _put(self, batches: Iterator[pa.RecordBatch], stage: TaskOutput) -> None:
         with contextlib.ExitStack() as opened:
             records = {sink: opened.enter_context(rows.open()) for sink, rows in self._records.items()}
-            for passage in self._entry.passages(batches, stage.troubles):
+            for passage in stage.clock.computing(self._entry.passages(batches, stage.troubles)):
                 for sub, (sink, _, _, item) in enumerate(passage.routed):
                     if sink in records and records[sink].add(item.record):
                         continue

@@ -47,6 +47,10 @@ class StageColumns(StageFunction):
         self._column_stage = columns
         self._batch = batch
 
+    @property
+    def sink(self) -> str:
+        return self._sink
+
     def _put(self, batches: Iterator[pa.RecordBatch], stage: TaskOutput) -> None:
         rows = (self._without_failures(batch, stage) for batch in batches)
         columns = self._column_stage

@@ -9,6 +9,6 @@ the batch's name, which exactly-once sinks recognize when it comes again.
 Here belongs what does that: ``storage`` (where files are kept), ``pieces`` (how Spark carries them where
 tasks reach no common folder), ``staged`` (the format of staged rows), ``stage`` (the task that stages),
 ``commit`` (the task that writes), ``two_phase`` (sinks in whose own storage tasks stage rows: ``queues``,
-``files``), ``prepared`` (what the driver stores), ``delivery`` (the driver's part) and ``descriptions``
-(what Spark's pages call the jobs).
+``files``), ``prepared`` (what the driver stores), ``delivery`` (the driver's part), ``times`` (how long
+tasks compute and stage) and ``descriptions`` (what Spark's pages call the jobs).
 """

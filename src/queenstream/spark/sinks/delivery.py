@@ -6,9 +6,11 @@ the sinks get the same rows, whatever the steps do.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -21,6 +23,7 @@ from queenstream.connectors.events import Events
 from queenstream.connectors.letters import make_queues
 from queenstream.errors import StepFailed, Unavailable
 from queenstream.pipeline.endpoints import Files, Function, Postgres, Queue, Sink
+from queenstream.pipeline.phases import PhaseMeter
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
 from queenstream.pipeline.samples import Samples
@@ -38,7 +41,7 @@ from queenstream.spark.sinks.commit import (
     committed_of,
     parts_of,
 )
-from queenstream.spark.sinks.descriptions import batch_job, described
+from queenstream.spark.sinks.descriptions import batch_job, described, staging
 from queenstream.spark.sinks.files import ParquetFolder
 from queenstream.spark.sinks.names import letters_name, letters_of, sinks_of
 from queenstream.spark.sinks.pieces import commit_pieces, read_pieces, with_files, write_pieces
@@ -49,12 +52,14 @@ from queenstream.spark.sinks.stage import (
     Counts,
     Receipt,
     Stage,
+    StageFunction,
     StageOptions,
     add_counts,
     receipts_of,
 )
 from queenstream.spark.sinks.staged import chunks_of
 from queenstream.spark.sinks.storage import Folder, HadoopFolder
+from queenstream.spark.sinks.times import staging_seconds
 from queenstream.spark.sinks.two_phase import (
     ColumnStage,
     RecordStage,
@@ -123,6 +128,7 @@ class Delivery:
         storage: Folder | HadoopFolder,
         events: Events,
         work: Work,
+        phases: PhaseMeter,
         stopping: Callable[[], bool],
     ) -> None:
         self._plan = plan
@@ -131,6 +137,7 @@ class Delivery:
         self._storage = storage
         self._events = events
         self._work = work
+        self._phases = phases
         self._stopping = stopping
         self._prepared = PreparedBatches(storage)
         self._run = secrets.token_hex(8)
@@ -155,13 +162,14 @@ class Delivery:
         """Deliver a batch: when it returns, its rows are in the sinks, or their steps' policies have them."""
         receipts = self._prepared.find(batch)
         if receipts is not None and query.has_state:  # what it remembers is to move on, too
-            with self._described(rows, batch, "update the state"):
+            with self._described(rows, batch, "update the state"), self._phases.timed(batch, "compute"):
                 rows.write.format("noop").mode("append").save()
         if receipts is None:
             receipts = self._stage(query, rows, batch)
         if not self._prepared.is_done(batch):
             try:
-                self._commit(rows, receipts, batch)
+                with self._phases.timed(batch, "commit"):
+                    self._commit(rows, receipts, batch)
             except StagingLost:
                 self._prepared.discard(batch)
                 raise
@@ -187,15 +195,18 @@ class Delivery:
         receipts: list[Receipt] = []
         with (
             self._work.at(STEPS),
-            self._described(rows, batch, "compute and stage"),
             query.outputs(rows, options, _SinkBatch(batch, self._two_phase)) as outputs,
         ):
             for number, (output, stage) in enumerate(outputs):
-                if isinstance(self._storage, Folder):
-                    told = output.mapInArrow(stage, RECEIPT).collect()
-                else:
-                    told = write_pieces(output, stage, f"{self._pieces(batch)}/{number}")
-                receipts += receipts_of(told)
+                begun = time.monotonic()
+                with self._described(rows, batch, self._staging_of(stage)):
+                    if isinstance(self._storage, Folder):
+                        told = output.mapInArrow(stage, RECEIPT).collect()
+                    else:
+                        told = write_pieces(output, stage, f"{self._pieces(batch)}/{number}")
+                received = receipts_of(told)
+                self._add_times(batch, time.monotonic() - begun, received)
+                receipts += received
         for receipt in receipts:
             if receipt.failed is not None:
                 raise StepFailed(receipt.failed)
@@ -203,8 +214,20 @@ class Delivery:
                 self.samples.keep(name, shown)
         if any(receipt.is_staged for receipt in receipts):
             # Else nothing will be in a sink that could differ the next time.
-            self._prepared.write(batch, receipts)
+            with self._phases.timed(batch, "commit"):
+                self._prepared.write(batch, receipts)
         return receipts
+
+    def _staging_of(self, stage: object) -> str:
+        """The description of the job that stages rows."""
+        sink = stage.sink if isinstance(stage, StageFunction) else None
+        return staging(self._plan, [write.name for write in self._plan.sinks if sink in (None, write.name)])
+
+    def _add_times(self, batch: int, seconds: float, receipts: Sequence[Receipt]) -> None:
+        """Count the time of a job whose tasks have computed rows and staged them."""
+        staging = staging_seconds(seconds, [each.times for each in receipts if each.times is not None])
+        self._phases.add_time(batch, "compute", seconds - staging)
+        self._phases.add_time(batch, "stage", staging)
 
     def _pieces(self, batch: int) -> str:
         """Where Spark keeps what tasks have staged, if they reach no common folder."""
@@ -236,7 +259,12 @@ class Delivery:
             parts = list(parts_of(files, name, epoch, in_order=is_ordered(target.sink)))
             if not parts and not staged:
                 continue
-            with self._work.at(name), self._described(rows, batch, f"write {name}"):
+            size = sum(each.staged_bytes(name) for each in receipts)
+            with (
+                self._work.at(name),
+                self._described(rows, batch, f"write {name}"),
+                self._measured(name, batch, size),
+            ):
                 if parts:
                     # A sink commits a batch once: rows beside those in its own storage go by the writer.
                     records = None if staged else self._record_stage(name, batch)
@@ -248,6 +276,16 @@ class Delivery:
                     self.written[name] += self._two_phase[name].commit(staged, batch)
         if any(receipt.is_staged for receipt in receipts):
             self._prepared.finish(batch)
+
+    @contextlib.contextmanager
+    def _measured(self, name: str, batch: int, size: int) -> Iterator[None]:
+        """Count the rows that reach sinks meanwhile, and the time; ``size``: the bytes for this sink."""
+        before, begun = dict(self.written), time.monotonic()
+        yield
+        self._phases.add_commit(batch, name, time.monotonic() - begun)
+        for sink, rows in self.written.items():
+            if sink == name or rows > before[sink]:
+                self._phases.add_rows(batch, sink, rows - before[sink], size if sink == name else 0)
 
     def _written(
         self,
