@@ -198,14 +198,12 @@ class Delivery:
             query.outputs(rows, options, _SinkBatch(batch, self._two_phase)) as outputs,
         ):
             for number, (output, stage) in enumerate(outputs):
-                begun = time.monotonic()
-                with self._described(rows, batch, self._staging_of(stage)):
+                with self._described(rows, batch, self._staging_of(stage)), self._staging(batch) as received:
                     if isinstance(self._storage, Folder):
                         told = output.mapInArrow(stage, RECEIPT).collect()
                     else:
                         told = write_pieces(output, stage, f"{self._pieces(batch)}/{number}")
-                received = receipts_of(told)
-                self._add_times(batch, time.monotonic() - begun, received)
+                    received += receipts_of(told)
                 receipts += received
         for receipt in receipts:
             if receipt.failed is not None:
@@ -223,11 +221,17 @@ class Delivery:
         sink = stage.sink if isinstance(stage, StageFunction) else None
         return staging(self._plan, [write.name for write in self._plan.sinks if sink in (None, write.name)])
 
-    def _add_times(self, batch: int, seconds: float, receipts: Sequence[Receipt]) -> None:
-        """Count the time of a job whose tasks have computed rows and staged them."""
-        staging = staging_seconds(seconds, [each.times for each in receipts if each.times is not None])
-        self._phases.add_time(batch, "compute", seconds - staging)
-        self._phases.add_time(batch, "stage", staging)
+    @contextlib.contextmanager
+    def _staging(self, batch: int) -> Iterator[list[Receipt]]:
+        """Count the time of a job whose tasks compute rows and stage them, by the receipts it gets."""
+        begun, receipts = time.monotonic(), list[Receipt]()
+        try:
+            yield receipts
+        finally:
+            seconds = time.monotonic() - begun
+            staged = staging_seconds(seconds, [each.times for each in receipts if each.times is not None])
+            self._phases.add_time(batch, "compute", seconds - staged)
+            self._phases.add_time(batch, "stage", staged)
 
     def _pieces(self, batch: int) -> str:
         """Where Spark keeps what tasks have staged, if they reach no common folder."""
