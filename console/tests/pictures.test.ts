@@ -3,7 +3,7 @@ import { attention } from "../src/lib/attention";
 import { finders, finding, pick, seriesOf } from "../src/lib/findings";
 import { BOX, layout } from "../src/lib/graph";
 import { lanes, spanOf, ticks } from "../src/lib/lanes";
-import { stepFigures } from "../src/lib/steps";
+import { figuresBy, stepFigures } from "../src/lib/steps";
 import type { LiveFigures, MessageInfo, PlanNode, WindowInfo } from "../src/lib/types";
 
 const at = (seconds: number) => new Date(seconds * 1000).toISOString();
@@ -94,6 +94,11 @@ describe("the graph of a pipeline", () => {
     const found = stepFigures("s", { at: 1_000_000, stats }, null);
     expect(found).toMatchObject({ watermark: 990_000, behind: 10, busy: 0.25, backpressure: null });
     expect(stepFigures("t", { at: 1_000_000, stats }, null)).toMatchObject({ watermark: null, behind: null });
+  });
+  it("groups the figures of sinks and phases by name, also of a name with dots", () => {
+    const stats = { "sinks.files:a.b.rows": 3, "sinks.files:a.b.bytes": 90, "phases.read.seconds": 1.5, messages: 3 };
+    expect(figuresBy("sinks", stats)).toEqual([["files:a.b", { rows: 3, bytes: 90 }]]);
+    expect(figuresBy("phases", stats)).toEqual([["read", { seconds: 1.5 }]]);
   });
 });
 

@@ -1,12 +1,14 @@
 """The figures of a pipeline's run: what they are called and what they say, the same wherever they are shown.
 
 Both engines count under these names, ``get_stats()`` gives them, the broker stores them, and Prometheus gets
-them as ``queen_pipeline_<name>``, those of a step as ``queen_pipeline_step_<name>``.
+them as ``queen_pipeline_<name>``, those of a step as ``queen_pipeline_step_<name>``; so are sinks and
+phases.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -73,7 +75,55 @@ HISTORY = (
 )
 """The main ones, which the broker keeps for some hours."""
 
-_STEP = "steps."
+SINKS = {
+    "rows": "Rows that are in a sink.",
+    "bytes": "Bytes of these rows, as they were staged.",
+    "commit_seconds": "Time it took to commit rows to a sink.",
+}
+SINK_GAUGES = {
+    "rows_per_second": "Rows that came into a sink per second, over the last ten.",
+    "last_batch_rows": "Rows of the last batch.",
+    "last_batch_bytes": "Bytes of the last batch, as they were staged.",
+    "last_batch_commit_seconds": "Time it took to commit the last batch to a sink.",
+}
+PHASES = {"seconds": "Time that batches spent in a phase."}
+PHASE_GAUGES = {"last_batch_seconds": "Time that the last batch spent in a phase."}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A kind of part of a pipeline that has figures of its own; ``label`` is what Prometheus calls it."""
+
+    prefix: str
+    label: str
+    counters: Mapping[str, str]
+    gauges: Mapping[str, str]
+
+    def figure(self, name: str, what: str) -> str:
+        """What ``get_stats()`` calls a figure of one of them."""
+        return f"{self.prefix}{name}.{what}"
+
+    def parse(self, figure: str) -> tuple[str, str] | None:
+        """The name and the figure of it that ``get_stats()`` calls so; None: it is not a figure of these."""
+        name, _, what = figure.removeprefix(self.prefix).rpartition(".")
+        known = what in self.counters or what in self.gauges
+        return (name, what) if figure.startswith(self.prefix) and known else None
+
+    def group(self, stats: Mapping[str, float]) -> dict[str, dict[str, float]]:
+        """The figures of these parts, by the name of the part, in the order in which they stand."""
+        found: dict[str, dict[str, float]] = {}
+        for figure, value in stats.items():
+            parsed = self.parse(figure)
+            if parsed is not None:
+                name, what = parsed
+                found.setdefault(name, {})[what] = value
+        return found
+
+
+STEP = Part("steps.", "step", STEPS, STEP_GAUGES)
+SINK = Part("sinks.", "sink", SINKS, SINK_GAUGES)
+PHASE = Part("phases.", "phase", PHASES, PHASE_GAUGES)
+PARTS = (STEP, SINK, PHASE)
 
 
 def step_figure(step: str, what: str) -> str:
@@ -82,7 +132,7 @@ def step_figure(step: str, what: str) -> str:
     >>> step_figure("parse", "taken")
     'steps.parse.taken'
     """
-    return f"{_STEP}{step}.{what}"
+    return STEP.figure(step, what)
 
 
 def step_of(figure: str) -> tuple[str, str] | None:
@@ -91,9 +141,16 @@ def step_of(figure: str) -> tuple[str, str] | None:
     >>> step_of("steps.parse.v2.taken"), step_of("messages")
     (('parse.v2', 'taken'), None)
     """
-    step, _, what = figure.removeprefix(_STEP).rpartition(".")
-    known = what in STEPS or what in STEP_GAUGES
-    return (step, what) if figure.startswith(_STEP) and known else None
+    return STEP.parse(figure)
+
+
+def is_of_whole(figure: str) -> bool:
+    """Whether a figure is one of the whole pipeline, and not of a step, a sink or a phase.
+
+    >>> is_of_whole("messages"), is_of_whole("sinks.out.rows")
+    (True, False)
+    """
+    return all(part.parse(figure) is None for part in PARTS)
 
 
 def families(runs: Iterable[tuple[str, Mapping[str, float]]]) -> Iterator[Metric]:
@@ -112,14 +169,15 @@ def families(runs: Iterable[tuple[str, Mapping[str, float]]]) -> Iterator[Metric
                     family.add_metric([pipeline], stats[name])
             if family.samples:
                 yield family
-    steps: dict[str, CounterMetricFamily | GaugeMetricFamily] = {
-        what: kind(f"queen_pipeline_step_{what}", told, labels=["pipeline", "step"])
-        for names, kind in ((STEPS, CounterMetricFamily), (STEP_GAUGES, GaugeMetricFamily))
-        for what, told in names.items()
-    }
-    for pipeline, stats in runs:
-        for name, value in stats.items():
-            found = step_of(name)
-            if found is not None:
-                steps[found[1]].add_metric([pipeline, found[0]], value)
-    yield from (family for family in steps.values() if family.samples)
+    for part in PARTS:
+        of_part: dict[str, CounterMetricFamily | GaugeMetricFamily] = {
+            what: kind(f"queen_pipeline_{part.label}_{what}", told, labels=["pipeline", part.label])
+            for names, kind in ((part.counters, CounterMetricFamily), (part.gauges, GaugeMetricFamily))
+            for what, told in names.items()
+        }
+        for pipeline, stats in runs:
+            for name, value in stats.items():
+                found = part.parse(name)
+                if found is not None:
+                    of_part[found[1]].add_metric([pipeline, found[0]], value)
+        yield from (family for family in of_part.values() if family.samples)

@@ -33,6 +33,8 @@ def test_a_pipeline_on_spark_from_inside(open_console: Callable[[str], Console],
     expect(page.get_by_test_id("step").locator(".samples pre").first).to_contain_text(
         '"customer"', timeout=30_000
     )
+    sinks = page.get_by_test_id("sinks")
+    expect(sinks).to_contain_text(re.compile(r"sink.*rows, .*read.*compute.*stage.*commit.*last batch", re.S))
     expect(page.get_by_text("Committed")).to_be_visible()
     state = page.get_by_label(f"State of {KEY}").first
     expect(state).to_contain_text(f'"step": "{STEP}"', timeout=60_000)

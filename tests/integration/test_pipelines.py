@@ -42,14 +42,18 @@ async def test_the_last_report_is_shown_with_the_plan_that_came_once(admin: Asyn
     first = await tell(admin, stats={"messages": 5, "steps.in.taken": 5}, plan=PLAN, checkpoint="state/")
     assert (first.stored, first.wants_plan) == (True, False)
     clock.turn(5)
-    await tell(admin, stats={"messages": 9, "queue_depth": 2, "steps.in.taken": 9}, checkpoint="state/")
+    await tell(
+        admin,
+        stats={"messages": 9, "queue_depth": 2, "steps.in.taken": 9, "sinks.q.rows": 9},
+        checkpoint="state/",
+    )
     [listed] = await admin.pipelines()
     assert (listed.name, listed.engine, listed.state, listed.checkpoint) == (
         "totals", "local", "running", "state/",
     )  # fmt: skip
     assert listed.stats == {"messages": 9, "queue_depth": 2}
     shown = await admin.pipeline("totals")
-    assert shown.stats == {"messages": 9, "queue_depth": 2, "steps.in.taken": 9}
+    assert shown.stats == {"messages": 9, "queue_depth": 2, "steps.in.taken": 9, "sinks.q.rows": 9}
     assert shown.plan is not None
     assert shown.plan["nodes"] == [{"name": "in"}]
     assert (shown.reported_at - shown.started_at).total_seconds() == pytest.approx(5, abs=1)
@@ -172,14 +176,21 @@ async def test_an_infinite_figure_is_refused(http: httpx.AsyncClient) -> None:
     assert answer.status_code == 400
 
 
+PARTS = {"sinks.queue:out.rows": 3, "sinks.queue:out.bytes": 90, "phases.commit.seconds": 1.5}
+
+
 async def test_running_pipelines_are_among_the_brokers_metrics(admin: AsyncAdmin, clock: Clock) -> None:
-    await tell(admin, stats={"messages": 9, "queue_depth": 2, "steps.in put.taken": 9})
+    await tell(admin, stats={"messages": 9, "steps.in put.taken": 9, "queue_depth": 2, **PARTS})
     await tell(admin, "done", state="stopped")
     await admin.refresh_stats()
     text = await admin.prometheus()
     assert 'queen_pipeline_messages_total{pipeline="totals"} 9.0' in text
     assert f"# HELP queen_pipeline_queue_depth {figures.GAUGES['queue_depth']}" in text
     assert 'queen_pipeline_step_taken_total{pipeline="totals",step="in put"} 9.0' in text
+    assert 'queen_pipeline_sink_bytes_total{pipeline="totals",sink="queue:out"} 90.0' in text
+    assert 'queen_pipeline_phase_seconds_total{phase="commit",pipeline="totals"} 1.5' in text
+    assert f"# HELP queen_pipeline_sink_bytes_total {figures.SINKS['bytes']}" in text
+    assert f"# HELP queen_pipeline_phase_seconds_total {figures.PHASES['seconds']}" in text
     assert 'pipeline="done"' not in text
     clock.turn(LOST_SECONDS + 1)
     await admin.refresh_stats()

@@ -41,6 +41,21 @@ export function stepFigures(step: string, now: Report, before: Report | null): S
   };
 }
 
+/** The figures of sinks or phases, by name, in the order in which the run reports them. */
+export function figuresBy(
+  part: "sinks" | "phases",
+  stats: Record<string, number>,
+): [string, Record<string, number | undefined>][] {
+  const found = new Map<string, Record<string, number | undefined>>();
+  for (const [figure, value] of Object.entries(stats)) {
+    const end = figure.lastIndexOf(".");
+    if (!figure.startsWith(`${part}.`) || end <= part.length) continue;
+    const name = figure.slice(part.length + 1, end);
+    found.set(name, { ...found.get(name), [figure.slice(end + 1)]: value });
+  }
+  return [...found];
+}
+
 /** What the shares are shares of, which is not the same on both engines. */
 export const MEANING: Record<string, string> = {
   local:

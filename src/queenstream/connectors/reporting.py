@@ -185,14 +185,14 @@ def broker_of(plan: Plan, options: RunOptions) -> Broker | None:
 
 
 def bounded(stats: Mapping[str, float]) -> Mapping[str, float]:
-    """As many figures as a broker takes: of a plan with very many steps, only those of the whole.
+    """As many figures as a broker takes: of a plan with very many steps or sinks, only those of the whole.
 
     >>> bounded({"messages": 1.0, "steps.in.taken": 1.0})
     {'messages': 1.0, 'steps.in.taken': 1.0}
     """
     if sum(len(name.encode()) + _NUMBER_BYTES for name in stats) <= MOST_STATS_BYTES:
         return stats
-    return {name: value for name, value in stats.items() if figures.step_of(name) is None}
+    return {name: value for name, value in stats.items() if figures.is_of_whole(name)}
 
 
 def without_secrets(place: str) -> str:

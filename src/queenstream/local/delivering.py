@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -47,6 +48,7 @@ class Deliverer:
             name: writer_for(sink, context(name)) for name, sink in sinks_of(engine.plan).items()
         }
         self.written = dict.fromkeys(self._writers, 0)
+        self.seconds = dict.fromkeys(self._writers, 0.0)  # that the sinks took for it
 
     async def open(self) -> None:
         """Connect to all sinks."""
@@ -68,8 +70,12 @@ class Deliverer:
             raise group.exceptions[0] from None
 
     async def _write(self, name: str, epoch: str, rows: Sequence[Any]) -> None:
-        with self._engine.work.at(name):
-            await self._write_all(name, epoch, rows)
+        begun = time.monotonic()
+        try:
+            with self._engine.work.at(name):
+                await self._write_all(name, epoch, rows)
+        finally:
+            self.seconds[name] += time.monotonic() - begun
 
     async def _write_all(self, name: str, epoch: str, rows: Sequence[Any]) -> None:
         refused = await self._writers[name].write(epoch, rows)

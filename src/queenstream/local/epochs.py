@@ -25,13 +25,14 @@ from queenstream.local.checkpoints import (
     new_generation,
     open_store,
 )
-from queenstream.local.delivering import Deliverer, outbox_of
+from queenstream.local.delivering import Deliverer, outbox_of, sinks_of
 from queenstream.local.engine import DELIVERY, Engine, Outputs
 from queenstream.local.intake import MOST_BYTES, Intake, Pressure, intake_for
 from queenstream.pipeline.fields import MissingFields
 from queenstream.pipeline.lineage import in_order
 from queenstream.pipeline.metrics import Meter
 from queenstream.pipeline.nodes import EventTime, Read, Replay, Union
+from queenstream.pipeline.phases import PhaseMeter
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
 
@@ -119,6 +120,7 @@ class Loop:
         self.plan = plan
         tracking = options.checkpoint is not None
         self.engine = Engine(plan, tracking=tracking, url=options.url, token=options.token)
+        self.phases = PhaseMeter(("read", "compute", "commit"), sinks_of(plan), with_bytes=False)
         self.sources: list[Source] = []
         self._clocks = clocks_in_step(plan)
         self.pressures: list[Pressure] = []
@@ -136,6 +138,11 @@ class Loop:
         self._unclean = False  # the last checkpoint of this run is not that of a stop
         self._under_way: asyncio.Task[None] | None = None
         self._missing = MissingFields(plan)
+
+    @property
+    def _next(self) -> int:
+        """The number of the epoch that comes together now."""
+        return self._number + 1
 
     @property
     def checkpoint_id(self) -> str | None:
@@ -180,7 +187,8 @@ class Loop:
         self._deliverer = Deliverer(self.engine, context)
         await self._deliverer.open()
         for delivery in snapshot.outbox:
-            await self._deliverer.deliver(delivery.epoch, {delivery.sink: delivery.rows})
+            outbox = {delivery.sink: delivery.rows}
+            await self._write(self._deliverer, delivery.epoch, delivery.number, outbox)
         if snapshot.outbox:  # only now: an epoch is delivered when all its sinks have it
             self._delivered(max(delivery.number for delivery in snapshot.outbox))
         for node in self.plan.sources:
@@ -218,12 +226,16 @@ class Loop:
 
     async def _work(self) -> None:
         while not self.stopping.is_set() and not self._is_done():
+            begun = time.monotonic()
             batches = await self._gather()
+            if batches:  # else it was idle
+                self.phases.add_time(self._next, "read", time.monotonic() - begun)
             await self._process(batches)
             if self._is_time() or not (batches or self._all_drained()):
                 await self._commit()
         if all(source.over for source in self.sources):
-            self._pending.outputs.add(await self.engine.finish())
+            with self.phases.timed(self._next, "compute"):
+                self._pending.outputs.add(await self.engine.finish())
         await self._commit(clean=True)
         await self._settle()
         left = self.engine.take()  # dead letters of rows that a sink has just refused
@@ -282,7 +294,8 @@ class Loop:
         # The end of all is dealt with at the end.
         ended = [] if all(source.ended or source.aside for source in self.sources) else ended
         try:
-            self._pending.outputs.add(await self.engine.process(batches, idle=idle, ended=ended))
+            with self.phases.timed(self._next, "compute"):
+                self._pending.outputs.add(await self.engine.process(batches, idle=idle, ended=ended))
         finally:
             self._warn_of_missing_fields()
 
@@ -322,7 +335,8 @@ class Loop:
         if self._store is not None:
             marks = self.engine.watermarks()
             epoch = Epoch(self._number, moved, state, marks, outbox, clean)
-            await self._store.commit(epoch)
+            with self.phases.timed(self._number, "commit"):
+                await self._store.commit(epoch)
             self._committed = self._number
         deliver = self._deliver(name, self._number, outbox, pending.arrivals)
         self._under_way = asyncio.get_running_loop().create_task(deliver)
@@ -332,12 +346,26 @@ class Loop:
     ) -> None:
         assert self._deliverer is not None, "it is open by now"
         with tracing.epoch(self.plan.name, name, arrivals, outbox):
-            await self._deliverer.deliver(name, outbox)
+            with self.phases.timed(number, "commit"):
+                await self._write(self._deliverer, name, number, outbox)
             self._delivered(number)
             await self._acknowledge()
+        self.phases.complete(number)
         now = time.monotonic()
         for read_at, records in arrivals:
             self._meter.delivered(records, now - read_at)
+
+    async def _write(
+        self, deliverer: Deliverer, name: str, number: int, outbox: dict[str, list[Any]]
+    ) -> None:
+        """Write the rows of an epoch, and count what the sinks have got and how long it took."""
+        written, seconds = dict(deliverer.written), dict(deliverer.seconds)
+        try:
+            await deliverer.deliver(name, outbox)
+        finally:
+            for sink in written:
+                self.phases.add_rows(number, sink, deliverer.written[sink] - written[sink])
+                self.phases.add_commit(number, sink, deliverer.seconds[sink] - seconds[sink])
 
     async def _acknowledge(self) -> None:
         for source in self.sources:

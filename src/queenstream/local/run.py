@@ -196,6 +196,7 @@ class LocalRun(Summarized):
                 [read.name for read in self.plan.sources],
             ),
             **self._steps_now(intakes),
+            **self._loop.phases.stats(),
             "queue_depth": float(sum(intake.lag() or 0 for intake in intakes)),
             "dropped": float(sum(intake.dropped for intake in intakes)),
             "watermark_lag_seconds": 0.0 if watermark is None else (now - watermark) / 1e6,

@@ -31,6 +31,34 @@ _BATCHES = 100  # that are shown one by one
 _PERCENTILES = (50, 95, 99)
 
 
+class Rate:
+    """How many records came per second, over the last ten.
+
+    >>> rate = Rate(clock=iter([0.0, 1.0, 4.0]).__next__)
+    >>> rate.add(8)
+    >>> rate.per_second()
+    2.0
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._started = clock()
+        self._recent: deque[tuple[float, int]] = deque()
+
+    def add(self, records: int) -> None:
+        """So many more came."""
+        now = self._clock()
+        self._recent.append((now, records))
+        while self._recent[0][0] < now - _RATE_SECONDS:
+            self._recent.popleft()
+
+    def per_second(self) -> float:
+        """The rate now."""
+        now = self._clock()
+        recent = sum(records for at, records in self._recent.copy() if at >= now - _RATE_SECONDS)
+        return recent / min(_RATE_SECONDS, max(now - self._started, 1e-3))
+
+
 class Meter:
     """What a run has taken, and how long a record was on its way from the source to the sinks.
 
@@ -45,17 +73,14 @@ class Meter:
         self._clock = clock
         self._started = clock()
         self._taken = 0
-        self._recent: deque[tuple[float, int]] = deque()
+        self._rate = Rate(clock)
         self._latencies: deque[tuple[float, int]] = deque(maxlen=_LATENCIES)
         self._batches: deque[dict[str, float]] = deque(maxlen=_BATCHES)
 
     def took(self, records: int) -> None:
         """So many records came from the sources."""
-        now = self._clock()
         self._taken += records
-        self._recent.append((now, records))
-        while self._recent[0][0] < now - _RATE_SECONDS:
-            self._recent.popleft()
+        self._rate.add(records)
 
     def delivered(self, records: int, seconds: float) -> None:
         """A batch of so many records is in the sinks, so long after it was read."""
@@ -68,13 +93,10 @@ class Meter:
 
     def stats(self) -> dict[str, float]:
         """Rates and latencies."""
-        now = self._clock()
-        recent = [(at, records) for at, records in self._recent.copy() if at >= now - _RATE_SECONDS]
-        span = min(_RATE_SECONDS, max(now - self._started, 1e-3))
         return {
             "messages": float(self._taken),
-            "messages_per_second": sum(records for _, records in recent) / span,
-            "uptime_seconds": now - self._started,
+            "messages_per_second": self._rate.per_second(),
+            "uptime_seconds": self._clock() - self._started,
             **percentiles("latency", self._latencies.copy()),
         }
 

@@ -48,8 +48,9 @@ class Checkpoint:
 class StepSummary:
     """What one step did; None: not known.
 
-    ``taken``: of a source, the records read. ``given``: of a sink, the records written. ``filtered``: dropped
-    because a filter said no, a look-up found nothing, or an equal record was there before.
+    ``taken``: of a source, the records read. ``given``: of a sink, the records written; ``bytes``: their
+    size, as they were staged. ``filtered``: dropped because a filter said no, a look-up found nothing, or an
+    equal record was there before.
     """
 
     name: str
@@ -62,6 +63,7 @@ class StepSummary:
     dead_letters: int = 0
     retried: int = 0
     dropped: int = 0
+    bytes: int | None = None
     filters: bool = False
     role: Literal["source", "step", "sink"] = "step"
 
@@ -82,6 +84,7 @@ class Summary:
     checkpoint: Checkpoint | None = None
     warnings: tuple[str, ...] = ()
     error: str | None = None
+    phases: tuple[tuple[str, float], ...] = ()
 
     @property
     def read(self) -> int:
@@ -168,7 +171,8 @@ class Summary:
     def _table(self) -> tuple[list[str], list[list[str]]]:
         """Titles and rows. Columns of what seldom happens are there only if it did."""
         some = [title for title, name in _SOME if any(getattr(step, name) for step in self.steps)]
-        titles = ["STEP", "LINE", "IN", "FILTERED", "FAILED", "LATE", *some, "OUT"]
+        sized = any(step.bytes is not None for step in self.steps)
+        titles = ["STEP", "LINE", "IN", "FILTERED", "FAILED", "LATE", *some, "OUT", *(["BYTES"] * sized)]
         rows = []
         for step in self.steps:
             row = [_printable(step.name), step.where]
@@ -176,6 +180,8 @@ class Summary:
             row += [_number(step.failed), _number(step.late)]
             row += [_number(getattr(step, name)) for title, name in _SOME if title in some]
             row.append(_number(step.given))
+            if sized:
+                row.append("" if step.bytes is None else _number(step.bytes))
             rows.append(row)
         return titles, rows
 
@@ -183,6 +189,9 @@ class Summary:
         notes = [("warning", _printable(warning)) for warning in self.warnings]
         if self.error is not None:
             notes.append(("error", _printable(self.error)))
+        if self.phases:
+            shown = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in self.phases)
+            notes.append(("time", shown))
         if self.checkpoint is not None:
             notes.append(("checkpoint", _printable(str(self.checkpoint))))
         return notes
@@ -195,6 +204,7 @@ _TABLE_STYLE = "border-collapse:collapse;color:inherit;font:inherit;font-variant
 _NOTE_STYLES = {
     "warning": "border-left:3px solid #d98c00;padding-left:8px;margin-top:4px",
     "error": "border-left:3px solid #c0392b;padding-left:8px;margin-top:4px",
+    "time": "margin-top:4px",
     "checkpoint": "margin-top:4px",
 }
 
@@ -221,17 +231,18 @@ def make_summary(
     seconds: float,
     checkpoint: Checkpoint | None = None,
     error: BaseException | None = None,
+    phases: Mapping[str, float] | None = None,
 ) -> Summary:
     """The summary of a run of a plan from what its engine has counted.
 
-    ``counts`` are those of ``metrics.Counts``, and of a sink ``written``. Dead letters go to sinks that are
-    not in the plan.
+    ``counts`` are those of ``metrics.Counts``, and of a sink ``written`` and ``bytes``. Dead letters go to
+    sinks that are not in the plan. ``phases``: the seconds of each.
     """
     whole = complete_counts(plan, counts)
     steps = [_step(node, whole[node.name]) for node in plan.nodes]
     known = {node.name for node in plan.nodes}
     steps += [
-        StepSummary(name, "", None, None, 0, 0, each["written"])
+        StepSummary(name, "", None, None, 0, 0, each["written"], bytes=each.get("bytes"))
         for name, each in counts.items()
         if name not in known and each.get("written")
     ]
@@ -243,6 +254,7 @@ def make_summary(
         checkpoint,
         tuple(str(each) for each in find_missing(plan, counts)),
         None if error is None else _told(error),
+        tuple((phases or {}).items()),
     )
 
 
@@ -270,6 +282,7 @@ def _step(node: Node, counts: Mapping[str, int]) -> StepSummary:
         dead_letters=counts.get("dead_letters", 0),
         retried=counts.get("retried", 0),
         dropped=counts.get("dropped", 0),
+        bytes=counts.get("bytes"),
         filters=filters,
         role=role,
     )

@@ -1,12 +1,7 @@
-"""The figures of a run: what its batches have told, and what is in Spark's progress of them.
-
-Spark keeps the progress of the last batches; each is looked at once, when the next batch begins or somebody
-asks. A listener would tell the same, but later, and of the last batch perhaps never.
-"""
+"""The figures of a run: what the delivery of its batches counts, and what Spark's progress of them says."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from queenstream.figures import step_figure
 from queenstream.pipeline.metrics import Counts, Meter, percentiles, step_stats
+from queenstream.pipeline.phases import PhaseMeter
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.work import Work
 from queenstream.spark import flow
 from queenstream.spark.keyed.base import FOREVER
+from queenstream.spark.sinks.names import sinks_of
 from queenstream.spark.versions import parse_offset
 
 if TYPE_CHECKING:
@@ -32,6 +29,10 @@ Late = Callable[[Any], int]
 
 STEPS = ""
 """Who works while Spark computes a batch: all steps but the sinks; none of them is called so."""
+
+# Spark asks the sources what there is, plans the batch, and logs its offsets.
+_READ_DURATIONS = ("latestOffset", "getBatch", "queryPlanning", "walCommit")
+_COMMIT_DURATIONS = ("commitOffsets",)
 
 BEHIND = "behind"  # in what our own source reports: how many messages its last batch has left
 
@@ -74,14 +75,14 @@ class RunMeter:
             done_by={node.name: STEPS for node in plan.nodes if node.name not in sinks},
             held_by={name: name for name in self._sources},  # they are read with the rest, and wait for it
         )
+        self.phases = PhaseMeter(("read", "compute", "stage", "commit"), sinks_of(plan), with_bytes=True)
         self._meter = Meter()
         self._counts = {node.name: {"failed": 0, "late": 0} for node in plan.nodes}
         self._sink_counts: Counts = {}
         self._durations: deque[tuple[float, int]] = deque(maxlen=_DURATIONS)
         self._batch = -1  # the last one that counted
-        self._taken = 0  # in it
-        self._looking = threading.Lock()
-        self._seen = -1  # the last one whose progress was looked at
+        self._taken = 0  # in the one that was counted last
+        self._unseen: dict[int, int] = {}  # what batches took whose progress has not come yet
         self._of_spark = {"state_rows": 0.0, "state_bytes": 0.0, "queue_depth": 0.0}
         self._watermark: str | None = None
         self._files: dict[str, int] = {}  # by what Spark calls the source
@@ -93,6 +94,7 @@ class RunMeter:
         self._sink_counts = at_sinks
         if self.told is None:
             self._take(counts)
+            self._unseen[batch] = self._taken
         else:
             self._add(counts)  # the rest is in Spark's progress
 
@@ -114,21 +116,21 @@ class RunMeter:
         return found
 
     def progress(self, progress: Any) -> None:
-        """What Spark tells of a batch; it counts once, whoever asks."""
-        with self._looking:
-            if progress is not None and progress["batchId"] > self._seen:
-                self._seen = progress["batchId"]
-                self._look(progress)
-
-    def _look(self, progress: Any) -> None:
+        """Take Spark's progress of a batch: of each batch once, in order."""
+        batch, durations = progress["batchId"], progress["durationMs"]
         if self.told is not None:
             self._take(_observed(progress, self.told, self.late_in))
+            self._unseen[batch] = self._taken
             for step, number, first in _failures(progress, self.told):
                 self._failed(step, number, first)
         seconds = progress["batchDuration"] / 1_000
         self._durations.append((seconds, 1))
-        if self.told is not None or self._seen == self._batch:
-            self._meter.delivered(self._taken, seconds)
+        if batch in self._unseen:
+            self._meter.delivered(self._unseen[batch], seconds)
+        self._unseen = {number: taken for number, taken in self._unseen.items() if number > batch}
+        self.phases.add_time(batch, "read", _seconds(durations, _READ_DURATIONS))
+        self.phases.add_time(batch, "commit", _seconds(durations, _COMMIT_DURATIONS))
+        self.phases.complete(batch)
         state = progress["stateOperators"]
         self._of_spark = {
             "state_rows": float(sum(each["numRowsTotal"] for each in state)),
@@ -156,6 +158,7 @@ class RunMeter:
             **self._meter.stats(),
             **step_stats(counts, self._sources),
             **self.work.stats(),
+            **self.phases.stats(),
             **{step_figure(step, "watermark_timestamp_seconds"): at for step, at in marks.items()},
             **percentiles("batch_duration", self._durations.copy()),
             **self._of_spark,
@@ -193,6 +196,10 @@ class RunMeter:
         if self.told is not None and self.told.clock is not None:
             reached = self.told.clock.time_of(ms * 1_000)
         return reached / 1e6
+
+
+def _seconds(durations: Mapping[str, int], names: Iterable[str]) -> float:
+    return sum(durations.get(name, 0) for name in names) / 1_000
 
 
 def _observed(progress: Any, told: Observed, late_in: Late) -> dict[str, dict[str, int]]:

@@ -48,6 +48,7 @@ from queenstream.spark.loading import Sources
 from queenstream.spark.metrics import RunMeter
 from queenstream.spark.native import native
 from queenstream.spark.partitions import check_partitions
+from queenstream.spark.progress.listener import ProgressListener
 from queenstream.spark.restarts import Restarts
 from queenstream.spark.session import query_session
 from queenstream.spark.sinks.delivery import Delivery, Query
@@ -105,6 +106,7 @@ class SparkRun(Summarized):
         self._events = Events(plan.name)
         self._failure_log = FailureLog(plan.name)
         self._meter = RunMeter(plan, self._failure_log)
+        self._listener = ProgressListener(self._meter.progress)
         self._feeds: dict[str, Feed] = {}
         self._readers: dict[str, Reader] = {}  # those that feed now
         self._feeding: list[threading.Thread] = []
@@ -183,6 +185,7 @@ class SparkRun(Summarized):
             self._storage,
             self._events,
             self._meter.work,
+            self._meter.phases,
             lambda: self._supervisor.stopping,
         )
         try:
@@ -194,6 +197,7 @@ class SparkRun(Summarized):
             for name, value in self._wanted().items():
                 spark.conf.set(name, value)
             self._enter("first batch")
+            self._listener.start(spark)
             self._supervisor.start()
         except BaseException:
             self._close()
@@ -224,7 +228,7 @@ class SparkRun(Summarized):
     def get_stats(self) -> dict[str, float]:
         """Its figures; those of a step are ``steps.<name>.taken`` and so on (``queenstream.figures``)."""
         query = self._supervisor.query
-        self._meter.progress(query.lastProgress)
+        self._listener.read(query)
         behind = sum(into.behind(self._meter.files_taken(into.folder)) for into in self._feeds.values())
         unread = sum(reader.lag() or 0.0 for reader in list(self._readers.values()))
         return {
@@ -258,6 +262,7 @@ class SparkRun(Summarized):
         for name in {*driver, *(write.name for write in self.plan.sinks)}:
             own = counts.setdefault(name, {})
             own["written"] = own.get("written", 0) + driver.get(name, 0)
+            own["bytes"] = self._meter.phases.size(name)
         return make_summary(
             self.plan,
             counts,
@@ -265,6 +270,7 @@ class SparkRun(Summarized):
             seconds=(time.monotonic() if self._ended is None else self._ended) - self._began,
             checkpoint=self._checkpoint(),
             error=self._failure(),
+            phases=self._meter.phases.seconds,
         )
 
     def _state(self) -> State:
@@ -460,7 +466,7 @@ class SparkRun(Summarized):
         """A batch is computed here, and written."""
         try:
             if self._supervisor.begun:  # it may begin before we know it
-                self._meter.progress(self._supervisor.query.lastProgress)
+                self._listener.read(self._supervisor.query)
             told = self._deliverer.deliver(self._query, rows, batch_id)
             self._meter.count(batch_id, told.counts, self._deliverer.counts)
             for missing in self._missing.take_new(told.counts):
@@ -474,6 +480,8 @@ class SparkRun(Summarized):
 
     def _after_failure(self, failure: Exception) -> float:
         """How long to wait before the query goes on; raises what ends the run."""
+        with contextlib.suppress(Exception):  # the JVM may be gone; what has failed is known
+            self._listener.finish(self._supervisor.query)
         batch = self._failed_batch
         if isinstance(batch, RunFailed | OwnershipLost):
             raise batch
@@ -498,7 +506,7 @@ class SparkRun(Summarized):
             thread.join()
         self._enter("running")
         try:
-            self._meter.progress(self._supervisor.query.lastProgress)  # while what it tells of is still there
+            self._listener.finish(self._supervisor.query)  # while what it tells of is still there
         finally:
             self._ended = time.monotonic()
             if self._display is not None:
@@ -512,6 +520,7 @@ class SparkRun(Summarized):
             self._close()
 
     def _close(self) -> None:
+        self._listener.stop()
         self._deliverer.close()
         self._events.close()
         self._home.leave()

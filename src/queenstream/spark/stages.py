@@ -105,8 +105,9 @@ class StageEntry(StageFunction):
 
     def _put(self, batches: Iterator[pa.RecordBatch], stage: TaskOutput) -> None:
         records = RecordStages(self._records, stage)
+        passages = self._entry.passages(batches, stage.troubles, together=1)
         with records.open():
-            for passage in self._entry.passages(batches, stage.troubles, together=1):
+            for passage in stage.clock.computing(passages):
                 first = 0
                 for sink, routed in groupby(passage.routed, _TO):
                     items = [each.item for each in routed]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.integration.cli.running import Queen
 
 JOB = """
@@ -30,6 +32,12 @@ async def test_what_has_run_is_listed_and_shown(queen: Queen, tmp_path: Path) ->
     assert shown["stats"]["messages"] == 2
     [divide] = [step for step in shown["steps"] if step["step"] == "divide"]
     assert divide | {"taken": 2, "given": 1, "failed": 1, "late": 0} == divide
+    [sink] = shown["sinks"]
+    assert sink | {"sink": "function:print", "rows": 1, "last_batch_rows": 1} == sink
+    assert [each["phase"] for each in shown["phases"]] == ["read", "compute", "commit"]
+    assert sum(each["share"] for each in shown["phases"]) == pytest.approx(1)
+    said = (await queen("pipeline", "status", "totals", "-o", "yaml")).out
+    assert "sinks:\n- sink: function:print\n" in said
     assert [node["name"] for node in shown["plan"]["nodes"]][:2] == ["in", "divide"]
 
     async with queen.terminal("pipeline", "ls") as terminal:
@@ -41,3 +49,13 @@ async def test_what_has_run_is_listed_and_shown(queen: Queen, tmp_path: Path) ->
     assert "state             stopped" in terminal.lines
     assert "errors            1" in terminal.lines
     assert any(line.split()[:5] == ["divide", "2", "1", "1", "0"] for line in terminal.lines)
+    sinks = terminal.lines.index("sinks")
+    assert terminal.lines[sinks + 1].split()[:4] == ["SINK", "ROWS", "ROWS/S", "BYTES"]
+    assert terminal.lines[sinks + 2].split()[:2] == ["function:print", "1"]
+    phases = terminal.lines.index("phases")
+    assert terminal.lines[phases + 1].split() == ["PHASE", "TIME", "SHARE", "LAST", "BATCH"]
+    assert [line.split()[0] for line in terminal.lines[phases + 2 : phases + 5]] == [
+        "read",
+        "compute",
+        "commit",
+    ]

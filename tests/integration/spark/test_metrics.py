@@ -72,14 +72,18 @@ def test_the_names_and_the_numbers_are_those_of_the_local_engine() -> None:
     records = [{"user": "ab"[n % 2], "n": n % 4, "at": n * 1_000} for n in range(12)]
     here = divided(records).run(engine="local").get_stats()
     there = divided(records).run().get_stats()
-    whole = {name for name in here if figures.step_of(name) is None}
+    whole = {*filter(figures.is_of_whole, here)}
     assert whole == {*figures.GAUGES, *figures.COUNTERS}
-    assert {name for name in there if figures.step_of(name) is None} == whole | {
+    assert {*filter(figures.is_of_whole, there)} == whole | {
         *figures.SOME_GAUGES,
         *figures.SOME_COUNTERS,
     }
     for name in ("messages", "errors", "error_rate", "retries", "late", "dead_letters", "dropped", "live"):
         assert there[name] == here[name], name
+    assert figures.PHASE.group(there).keys() == {*figures.PHASE.group(here), "stage"}
+    [written], [expected] = (figures.SINK.group(each).values() for each in (there, here))
+    assert (written["rows"], expected["rows"]) == (here["steps.out.taken"], here["steps.out.taken"])
+    assert written.keys() == expected.keys() | {"bytes", "last_batch_bytes"}
     steps = {name: figures.step_of(name) for name in there}
     known = {name: there[name] for name, step in steps.items() if step and step[1] in figures.STEPS}
     assert known == {name: here[name] for name in known}
@@ -104,6 +108,12 @@ def test_figures_for_prometheus_are_served_while_it_runs_and_after() -> None:
     assert 'queen_pipeline_messages_total{pipeline="p"} 1.0' in text
     assert 'queen_pipeline_step_taken_total{pipeline="p",step="divide"} 1.0' in text
     assert "queen_pipeline_batch_duration_p95_ms" in text
+    assert 'queen_pipeline_sink_rows_total{pipeline="p",sink="out"} 1.0' in text
+    assert 'queen_pipeline_phase_seconds_total{phase="commit",pipeline="p"}' in text
+    assert f"# HELP queen_pipeline_sink_bytes_total {figures.SINKS['bytes']}" in text
+    assert (
+        f"# HELP queen_pipeline_phase_last_batch_seconds {figures.PHASE_GAUGES['last_batch_seconds']}" in text
+    )
     assert run.metrics().decode().count("# HELP") == text.count("# HELP queen_")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from queenstream import figures
 from queenstream.errors import RunFailed
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Files, Memory
@@ -58,7 +59,11 @@ def test_a_run_goes_on_after_a_failure_though_nobody_waits_for_it(tmp_path: Path
     until(lambda: found == [{"n": 1}])
     add(pages, 2)
     until(lambda: found == [{"n": 1}, {"n": 2}])
-    assert run.get_stats()["restarts"] == 1
+    until(lambda: run.get_stats()["messages"] == 2)
+    stats = run.get_stats()
+    assert stats["restarts"] == 1
+    [sink] = figures.SINK.group(stats).values()
+    assert (sink["rows"], sink["last_batch_rows"]) == (2, 1)  # each once, though a batch had two attempts
     add(pages, 3)
     until(lambda: len(found) == 3)
     assert run.get_stats()["recovering"] == 0

@@ -23,6 +23,8 @@ STATS = {
     "steps.parse v1.2.given": 749.0,
     "steps.parse v1.2.failed": 1.0,
     "steps.parse v1.2.late": 0.0,
+    "sinks.out.rows": 749.0,
+    "phases.commit.seconds": 1.5,
 }
 
 
@@ -47,6 +49,8 @@ def test_what_programs_read() -> None:
         "watermark_lag_seconds": 90.0,
         "watermark": NOW - timedelta(seconds=90),
         "steps": {"parse v1.2": {"taken": 750, "given": 749, "failed": 1, "late": 0}},
+        "sinks": {"out": {"rows": 749.0}},
+        "phases": {"commit": {"seconds": 1.5}},
     }
 
 

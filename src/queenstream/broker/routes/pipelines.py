@@ -235,8 +235,8 @@ def _name(call: Call) -> str:
 
 
 def _main(stats: bytes) -> dict[str, Any]:
-    """Without the figures of steps."""
-    return {name: value for name, value in _decode(stats).items() if figures.step_of(name) is None}
+    """Without the figures of steps, sinks and phases."""
+    return {name: value for name, value in _decode(stats).items() if figures.is_of_whole(name)}
 
 
 def _unknown(name: str) -> NotFound:

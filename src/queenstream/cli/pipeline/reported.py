@@ -25,9 +25,11 @@ LS = help_text(
     more="A run tells the broker of its queues, or of --url or QUEEN_URL, every few seconds.",
 )
 STATUS = help_text(
-    "Show how a pipeline does: figures, steps, last runs.",
+    "Show how a pipeline does: figures, steps, sinks, phases, last runs.",
     "queen pipeline status totals",
     "queen pipeline status totals | jq .series[-1].messagesPerSecond",
+    "queen pipeline status totals | jq '.sinks[] | {sink, rows, bytes}'",
+    more="Phases say where the time of batches goes: read, compute, stage, commit (docs/monitoring.md).",
 )
 
 Reported = Annotated[
@@ -46,6 +48,12 @@ def _tenths(value: Any) -> str:
 
 def _share(value: Any) -> str:
     return "-" if value is None else f"{value:.0%}"
+
+
+def _seconds(value: Any) -> str:
+    from queenstream.pipeline.summary import format_seconds
+
+    return "-" if value is None else format_seconds(value)
 
 
 def _moment(value: Any) -> str:
@@ -102,6 +110,22 @@ _STEPS = (
     Column("HELD UP", "backpressure_ratio", _share, right=True),
     Column("WATERMARK", "watermark_timestamp_seconds", _moment, right=True),
 )
+_SINKS = (
+    Column("SINK", "sink"),
+    Column("ROWS", "rows", _whole, right=True),
+    Column("ROWS/S", "rows_per_second", _tenths, right=True),
+    Column("BYTES", "bytes", _whole, right=True),
+    Column("COMMIT", "commit_seconds", _seconds, right=True),
+    Column("LAST ROWS", "last_batch_rows", _whole, right=True),
+    Column("LAST BYTES", "last_batch_bytes", _whole, right=True),
+    Column("LAST COMMIT", "last_batch_commit_seconds", _seconds, right=True),
+)
+_PHASES = (
+    Column("PHASE", "phase"),
+    Column("TIME", "seconds", _seconds, right=True),
+    Column("SHARE", "share", _share, right=True),
+    Column("LAST BATCH", "last_batch_seconds", _seconds, right=True),
+)
 _RUNS = (
     Column("RUN", "instance"),
     _state("state", "STATE"),
@@ -123,20 +147,30 @@ def ls(queen: Queen, output: Output = None) -> None:
 def status(queen: Queen, pipeline: Reported, output: Output = None) -> None:
     """Show a pipeline."""
     found = queen.admin.pipeline(pipeline)
-    shown = {**fields_of(found), "steps": _steps(found.stats)}
-    Printer(output).record(shown, _FIELDS, [("steps", _STEPS), ("runs", _RUNS)])
+    shown = {
+        **fields_of(found),
+        "steps": _listed(found.stats, figures.STEP),
+        "sinks": _listed(found.stats, figures.SINK),
+        "phases": with_shares(_listed(found.stats, figures.PHASE)),
+    }
+    tables = [("steps", _STEPS), ("sinks", _SINKS), ("phases", _PHASES), ("runs", _RUNS)]
+    Printer(output).record(shown, _FIELDS, tables)
 
 
-def _steps(stats: Mapping[str, float]) -> list[dict[str, Any]]:
-    """The figures of steps, by step, in the order in which they were told.
+def _listed(stats: Mapping[str, float], part: figures.Part) -> list[dict[str, Any]]:
+    """The figures of steps, sinks or phases, each with its name, in the order in which they were reported.
 
-    >>> _steps({"messages": 2.0, "steps.in.taken": 2.0, "steps.in.failed": 1.0})
+    >>> _listed({"messages": 2.0, "steps.in.taken": 2.0, "steps.in.failed": 1.0}, figures.STEP)
     [{'step': 'in', 'taken': 2.0, 'failed': 1.0}]
     """
-    found: dict[str, dict[str, Any]] = {}
-    for name, value in stats.items():
-        told = figures.step_of(name)
-        if told is not None:
-            step, what = told
-            found.setdefault(step, {"step": step})[what] = value
-    return list(found.values())
+    return [{part.label: name, **values} for name, values in part.group(stats).items()]
+
+
+def with_shares(phases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Phases with the share that each has of the time of all.
+
+    >>> with_shares([{"phase": "read", "seconds": 1.0}, {"phase": "compute", "seconds": 3.0}])
+    [{'phase': 'read', 'seconds': 1.0, 'share': 0.25}, {'phase': 'compute', 'seconds': 3.0, 'share': 0.75}]
+    """
+    whole = sum(each.get("seconds", 0.0) for each in phases)
+    return [{**each, "share": each.get("seconds", 0.0) / whole if whole else 0.0} for each in phases]

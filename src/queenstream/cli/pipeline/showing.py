@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from queenstream.cli import moments
 from queenstream.cli.output import Column, Printer, clock, note, number, visible
+from queenstream.figures import PHASE, SINK, is_of_whole
 from queenstream.pipeline.summary import print_summary
 
 if TYPE_CHECKING:
@@ -83,11 +84,12 @@ class Progress:
         figures = {
             name: int(value) if name in _COUNTS else round(value, 3)
             for name, value in self.stats.items()
-            if not name.startswith("steps.") and name != "live"
+            if is_of_whole(name) and name != "live"
         }
         said = {"event": event, "pipeline": self.pipeline, "state": self.state, "at": self.at}
         steps = {name: self.step(name) for name in self.kinds}
-        return {**said, **figures, "watermark": self.watermark, "steps": steps}
+        parts = {"steps": steps, "sinks": SINK.group(self.stats), "phases": PHASE.group(self.stats)}
+        return {**said, **figures, "watermark": self.watermark, **parts}
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each step."""

@@ -51,6 +51,10 @@ class StageColumns(StageFunction):
         self._batch = batch
         self._records = {} if records is None or columns is not None else {sink: records}
 
+    @property
+    def sink(self) -> str:
+        return self._sink
+
     def _put(self, batches: Iterator[pa.RecordBatch], stage: TaskOutput) -> None:
         rows = (self._without_failures(batch, stage) for batch in batches)
         records = RecordStages(self._records, stage)

@@ -9,6 +9,7 @@ the batch's name, which exactly-once sinks recognize when it comes again.
 Here belongs what does that: ``storage`` (where files are kept), ``pieces`` (how Spark carries them where
 tasks reach no common folder), ``staged`` (the format of staged rows), ``stage`` (the task that stages),
 ``commit`` (the task that writes), ``two_phase`` (sinks in whose own storage rows are staged: ``queues``,
-``files``), ``frames`` (rows that a writer of Spark's stages), ``prepared`` (what the driver stores),
-``delivery`` (the driver's part) and ``descriptions`` (what Spark's pages call the jobs).
+``files``, ``tables``), ``frames`` (rows that a writer of Spark's stages), ``buckets`` (which rows a task
+writes), ``owner`` (which run may write), ``prepared`` (what the driver stores), ``delivery`` (the driver's
+part), ``times`` (how long tasks compute and stage) and ``descriptions`` (what Spark's pages call the jobs).
 """

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 from urllib.parse import quote
@@ -24,6 +25,7 @@ from queenstream.connectors.events import Events
 from queenstream.connectors.letters import make_queues
 from queenstream.errors import StepFailed, Unavailable
 from queenstream.pipeline.endpoints import Cassandra, Files, Function, Postgres, Queue, Sink
+from queenstream.pipeline.phases import PhaseMeter
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
 from queenstream.pipeline.samples import Samples
@@ -43,7 +45,7 @@ from queenstream.spark.sinks.commit import (
     parts_of,
     stage_records,
 )
-from queenstream.spark.sinks.descriptions import batch_job, described
+from queenstream.spark.sinks.descriptions import batch_job, described, staging
 from queenstream.spark.sinks.files import FilesSink
 from queenstream.spark.sinks.frames import FrameOutput
 from queenstream.spark.sinks.names import letters_name, letters_of, sinks_of
@@ -56,6 +58,7 @@ from queenstream.spark.sinks.stage import (
     Counts,
     Receipt,
     Stage,
+    StageFunction,
     StageOptions,
     add_counts,
     receipts_of,
@@ -64,6 +67,7 @@ from queenstream.spark.sinks.staged import chunks_of
 from queenstream.spark.sinks.storage import Folder, HadoopFolder
 from queenstream.spark.sinks.tables.readback import readback_rows
 from queenstream.spark.sinks.tables.sink import PostgresTable
+from queenstream.spark.sinks.times import staging_seconds
 from queenstream.spark.sinks.two_phase import (
     ColumnStage,
     FrameStage,
@@ -141,6 +145,7 @@ class Delivery:
         storage: Folder | HadoopFolder,
         events: Events,
         work: Work,
+        phases: PhaseMeter,
         stopping: Callable[[], bool],
     ) -> None:
         self._plan = plan
@@ -151,6 +156,7 @@ class Delivery:
         self._storage = storage
         self._events = events
         self._work = work
+        self._phases = phases
         self._stopping = stopping
         self._prepared = PreparedBatches(storage)
         self._run = secrets.token_hex(8)
@@ -185,14 +191,15 @@ class Delivery:
         check_ownership(self._storage, self._owner)
         receipts = self._prepared.find(batch)
         if receipts is not None and query.has_state:  # what it remembers is to move on, too
-            with self._described(rows, batch, "update the state"):
+            with self._described(rows, batch, "update the state"), self._phases.timed(batch, "compute"):
                 rows.write.format("noop").mode("append").save()
         if receipts is None:
             receipts = self._stage(query, rows, batch)
         delivered = self._delivered(receipts)
         if not self._prepared.is_done(batch):
             try:
-                self._commit(rows, receipts, batch)
+                with self._phases.timed(batch, "commit"):
+                    self._commit(rows, receipts, batch)
             except StagingLost:
                 self._prepared.discard(batch)
                 raise
@@ -218,28 +225,47 @@ class Delivery:
             raise
         if any(receipt.is_staged for receipt in receipts):
             # Else nothing will be in a sink that could differ the next time.
-            check_ownership(self._storage, self._owner)
-            self._prepared.write(batch, receipts)
+            with self._phases.timed(batch, "commit"):
+                check_ownership(self._storage, self._owner)
+                self._prepared.write(batch, receipts)
         return receipts
 
     def _staged(self, query: Query, rows: DataFrame, options: StageOptions, batch: int) -> list[Receipt]:
         receipts: list[Receipt] = []
         with (
             self._work.at(STEPS),
-            self._described(rows, batch, "compute and stage"),
             query.outputs(rows, options, _SinkBatch(batch, self._two_phase)) as outputs,
         ):
             for number, (output, stage) in enumerate(outputs):
-                if isinstance(stage, FrameOutput):
-                    receipts += stage.stage(output)
-                else:
-                    receipts += self._run_stage(output, stage, f"{self._pieces(batch)}/{number}")
+                sink = stage.sink if isinstance(stage, FrameOutput | StageFunction) else None
+                with self._described(rows, batch, self._staging_of(sink)), self._staging(batch) as received:
+                    if isinstance(stage, FrameOutput):
+                        received += stage.stage(output)
+                    else:
+                        received += self._run_stage(output, stage, f"{self._pieces(batch)}/{number}")
+                receipts += received
         for receipt in receipts:
             if receipt.failed is not None:
                 raise StepFailed(receipt.failed)
             for name, shown in receipt.samples.items():
                 self.samples.keep(name, shown)
         return receipts
+
+    def _staging_of(self, sink: str | None) -> str:
+        """The description of the job that stages rows of one sink, or of all."""
+        return staging(self._plan, [write.name for write in self._plan.sinks if sink in (None, write.name)])
+
+    @contextlib.contextmanager
+    def _staging(self, batch: int) -> Iterator[list[Receipt]]:
+        """Count the time of a job whose tasks compute rows and stage them, by the receipts it gets."""
+        begun, receipts = time.monotonic(), list[Receipt]()
+        try:
+            yield receipts
+        finally:
+            seconds = time.monotonic() - begun
+            staged = staging_seconds(seconds, [each.times for each in receipts if each.times is not None])
+            self._phases.add_time(batch, "compute", seconds - staged)
+            self._phases.add_time(batch, "stage", staged)
 
     def _clean(self, batch: int) -> None:
         """Delete what attempts to stage this batch or earlier ones have left in the storage of sinks."""
@@ -287,31 +313,42 @@ class Delivery:
 
     def _commit(self, rows: DataFrame, receipts: Sequence[Receipt], batch: int) -> None:
         """Sink by sink, those of dead letters last: a step that writes may have some."""
-        epoch = f"{self._generation}-{batch:010}"
         for name, target in self._targets.items():
             staged = [receipt.parts[name] for receipt in receipts if name in receipt.parts]
-            if staged:
-                check_ownership(self._storage, self._owner)
-                with self._work.at(name), self._described(rows, batch, f"write {name}"):
-                    receipts = self._commit_staged(rows, name, staged, receipts, batch)
-            files = [receipt.file for receipt in receipts if receipt.file is not None]
-            in_order = target.step is not None and is_ordered(target.sink)  # dead letters need no order
-            parts = list(parts_of(files, name, epoch, in_order=in_order))
-            if not parts:
+            if not any(_staged(receipt, name) for receipt in receipts):
                 continue
             check_ownership(self._storage, self._owner)
-            with self._work.at(name), self._described(rows, batch, f"write {name}"):
-                # A sink commits a batch once: rows beside those in its own storage are committed apart.
-                sink = self._storage_aside(name, "rest") if staged else self._two_phase.get(name)
-                letters = self._storage_of_refused(target)
-                times = self._times(target, epoch, sum(_rows_of(each) for each in receipts))
-                done = self._written(rows, target, parts, (sink, letters), times, batch)
-                self._count(name, done)
-                self._commit_again(name, sink, done.parts, batch)
-                if target.letters is not None:
-                    self._commit_again(target.letters.name, letters, done.letters, batch)
+            size = sum(each.staged_bytes(name) for each in receipts)
+            with (
+                self._work.at(name),
+                self._described(rows, batch, f"write {name}"),
+                self._measured(name, batch, size),
+            ):
+                if staged:
+                    receipts = self._commit_staged(rows, name, staged, receipts, batch)
+                self._commit_files(rows, target, receipts, batch, beside=bool(staged))
         if any(receipt.is_staged for receipt in receipts):
             self._prepared.finish(batch)
+
+    def _commit_files(
+        self, rows: DataFrame, target: Target, receipts: Sequence[Receipt], batch: int, *, beside: bool
+    ) -> None:
+        """Write the rows of a sink that are staged in files. ``beside``: others were in its own storage."""
+        name, epoch = target.name, f"{self._generation}-{batch:010}"
+        files = [receipt.file for receipt in receipts if receipt.file is not None]
+        in_order = target.step is not None and is_ordered(target.sink)  # dead letters need no order
+        parts = list(parts_of(files, name, epoch, in_order=in_order))
+        if not parts:
+            return
+        # A sink commits a batch once: rows beside those in its own storage are committed apart.
+        sink = self._storage_aside(name, "rest") if beside else self._two_phase.get(name)
+        letters = self._storage_of_refused(target)
+        times = self._times(target, epoch, sum(_rows_of(each) for each in receipts))
+        done = self._written(rows, target, parts, (sink, letters), times, batch)
+        self._count(name, done)
+        self._commit_again(name, sink, done.parts, batch)
+        if target.letters is not None:
+            self._commit_again(target.letters.name, letters, done.letters, batch)
 
     def _commit_staged(
         self,
@@ -345,6 +382,16 @@ class Delivery:
         self._prepared.write(batch, receipts)
         sink.clean(batch)
         return receipts
+
+    @contextlib.contextmanager
+    def _measured(self, name: str, batch: int, size: int) -> Iterator[None]:
+        """Count the rows that reach sinks meanwhile, and the time; ``size``: the bytes for this sink."""
+        before, begun = dict(self.written), time.monotonic()
+        yield
+        self._phases.add_commit(batch, name, time.monotonic() - begun)
+        for sink, rows in self.written.items():
+            if sink == name or rows > before[sink]:
+                self._phases.add_rows(batch, sink, rows - before[sink], size if sink == name else 0)
 
     def _written(
         self,

@@ -24,6 +24,7 @@ from queenstream.spark.records import packed_by_task, unpacked
 from queenstream.spark.sinks.buckets import Buckets
 from queenstream.spark.sinks.staged import Place, StagedFile, StagedRowsWriter
 from queenstream.spark.sinks.storage import Folder
+from queenstream.spark.sinks.times import TaskClock, TaskTimes
 from queenstream.spark.sinks.two_phase import OpenRecordStage, RecordStage, StagedPart
 
 RECEIPT = "receipt BINARY"
@@ -37,7 +38,7 @@ class Receipt(msgspec.Struct):
     ``parts``: by sink, what was staged in its own storage. ``examples``: of each step that failed on records,
     the first one and why; ``failures``: on how many, where that is not among the counts. ``failed``: the
     message of the step that ended the pipeline. ``samples``: some rows of each sink, as text, if somebody
-    looks.
+    looks. ``times``: how long the task took.
     """
 
     task: int = 0
@@ -48,11 +49,17 @@ class Receipt(msgspec.Struct):
     failures: dict[str, int] = {}
     failed: str | None = None
     samples: dict[str, list[str]] = {}
+    times: TaskTimes | None = None
 
     @property
     def is_staged(self) -> bool:
         """Whether there is anything for a sink."""
         return self.file is not None or bool(self.parts)
+
+    def staged_bytes(self, sink: str) -> int:
+        """How many bytes are staged for a sink."""
+        in_file = 0 if self.file is None else self.file.bytes.get(sink, 0)
+        return in_file + (self.parts[sink].bytes if sink in self.parts else 0)
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,7 @@ class TaskOutput:
         self.receipt = Receipt(task=0 if context is None else context.partitionId())
         self.troubles = Troubles(options.pipeline)
         self._buckets = Buckets(options.keys, options.buckets, self.receipt.task)
+        self.clock = TaskClock()
         self._letters = 0
         self._creating: Any = None
         self._writer: StagedRowsWriter | None = None
@@ -149,6 +157,7 @@ class TaskOutput:
         self.receipt.samples = {
             sink: [as_text(unpacked(data)[0]) for data in kept] for sink, kept in self._samples.items()
         }
+        self.receipt.times = self.clock.stop()
         return pa.RecordBatch.from_pydict({"receipt": [msgspec.json.encode(self.receipt)]})
 
     def give_up(self, error: BaseException) -> None:
@@ -168,6 +177,11 @@ class StageFunction(ABC):
     def __init__(self, options: StageOptions) -> None:
         self._options = options
 
+    @property
+    def sink(self) -> str | None:
+        """The sink whose rows it stages; None: those of all sinks."""
+        return None
+
     def into(self, folder: Folder) -> StageFunction:
         """The same with the files of tasks in another folder."""
         other = copy.copy(self)
@@ -178,7 +192,7 @@ class StageFunction(ABC):
         stage = TaskOutput(self._options)
         try:
             try:
-                self._put(batches, stage)
+                self._put(stage.clock.computing(batches), stage)
             except StepFailed as ended:
                 stage.receipt.failed = str(ended)
             receipt = stage.finish()

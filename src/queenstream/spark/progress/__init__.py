@@ -1,0 +1,1 @@
+"""What Spark tells of the batches of a query: its progress, as a listener gets it."""
