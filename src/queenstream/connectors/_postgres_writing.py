@@ -19,6 +19,7 @@ import asyncpg
 from queenstream.client._base.payloads import encode
 from queenstream.connectors import _postgres_tables as tables
 from queenstream.connectors._postgres_link import Link, is_of_row, url_of
+from queenstream.connectors._postgres_sinks import SinkTable
 from queenstream.connectors._postgres_tables import Column, quoted
 from queenstream.connectors.base import Context, Refusal
 from queenstream.connectors.fitting import schema_of
@@ -72,7 +73,7 @@ class PostgresWriter:
         if sink.create_table:
             if self._schema is None:
                 raise ConfigError(f"{sink.title} cannot be created: its fields are not known; give a schema")
-            await _create(connection, tables.create_statement(sink.table, self._schema, sink.key))
+            await create(connection, tables.create_statement(sink.table, self._schema, sink.key))
         table = self._table = await tables.find(connection, sink.table)
         for name in sink.key:
             table.column(name)
@@ -86,7 +87,10 @@ class PostgresWriter:
             (column.name, fix) for column in table.columns.values() if (fix := fix_for(column)) is not None
         ]
         self._deliveries = f"{quoted(table.schema)}.{quoted(DELIVERIES)}"
-        await _create(connection, _DELIVERIES.format(table=self._deliveries))
+        await create(connection, _DELIVERIES.format(table=self._deliveries))
+        self._sinks = SinkTable(table.schema)
+        if self._context.claim is not None:
+            await create(connection, self._sinks.statement)
 
     async def write(self, epoch: str, rows: Sequence[Any]) -> list[Refusal]:
         items, refused = await asyncio.to_thread(self._items, rows)
@@ -174,6 +178,8 @@ class PostgresWriter:
         self, connection: asyncpg.Connection[Any], name: str, items: list[_Item], refused: list[Refusal]
     ) -> list[Refusal]:
         async with connection.transaction():
+            if self._context.claim is not None:
+                await self._sinks.check(connection, self._context.claim)
             # First: another try of the same epoch that is still under way somewhere is waited for here.
             sink = f"{self._context.pipeline}:{self._context.node}"
             new = await connection.execute(
@@ -258,7 +264,7 @@ TRIM = """
 """
 
 
-async def _create(connection: asyncpg.Connection[Any], statement: str) -> None:
+async def create(connection: asyncpg.Connection[Any], statement: str) -> None:
     """Make a table, unless it is there; two runs that start at once do not meet."""
     number = int.from_bytes(hashlib.sha256(DELIVERIES.encode()).digest()[:8], "big") >> 1
     try:

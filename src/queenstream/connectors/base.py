@@ -24,6 +24,14 @@ _LONGEST = 200  # characters of a delivery's name: with a row's number behind it
 
 
 @dataclass(frozen=True, slots=True)
+class SinkClaim:
+    """The name of a sink for one checkpoint, and the token of the run that has claimed it."""
+
+    sink: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
 class Context:
     """Whose reader or writer it is.
 
@@ -31,7 +39,7 @@ class Context:
     none, and ``token`` is for that broker. ``exclusive``: no other run of this pipeline is alive (a
     checkpoint's lock says so), and what an earlier one had leased may be taken back. ``rewound``: the
     positions are older than what was acknowledged (``Snapshot.rewound``), and the source is to be moved back
-    to them.
+    to them. ``claim``: the run has claimed the sink, and a writer refuses to write when another run has it.
     """
 
     pipeline: str
@@ -40,6 +48,7 @@ class Context:
     exclusive: bool = False
     rewound: bool = False
     token: str | None = None
+    claim: SinkClaim | None = None
 
     def delivery(self, epoch: str) -> str:
         """The name of an epoch at this sink: equal ones hold equal rows. At most 200 characters.

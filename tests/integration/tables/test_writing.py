@@ -14,8 +14,10 @@ from uuid import UUID
 import pytest
 
 from queenstream.connectors import Context, Writer, writer_for
+from queenstream.connectors._postgres_sinks import SinkTable
 from queenstream.connectors._postgres_writing import KEPT
-from queenstream.errors import ConfigError, DatabaseUnusable, PostgresError
+from queenstream.connectors.base import SinkClaim
+from queenstream.errors import CheckpointError, ConfigError, DatabaseUnusable, OwnershipLost, PostgresError
 from queenstream.pipeline.endpoints import Postgres
 from tests.integration.tables.conftest import Connection
 from tests.processes import free_port
@@ -57,6 +59,32 @@ async def test_rows_are_appended_once_for_each_epoch(db: Connection, empty_datab
         (1, "Ann", 7),  # what a row does not have is the column's default
         (1, "Ann", 7),
     ]
+
+
+async def test_a_run_that_lost_its_sink_writes_nothing_more(db: Connection, empty_database_url: str) -> None:
+    await db.execute("create table people (id int, name text)")
+    first, second = SinkClaim("run people", "first"), SinkClaim("run people", "second")
+    sinks = SinkTable("public")
+    await db.execute(sinks.statement)
+    await sinks.claim(db, first, 1, "process 1 on host-a", temporary=False)
+    sink = Postgres("people", url=empty_database_url)
+    writer = writer_for(sink, Context("p", "out", claim=first))
+    await writer.open()
+    assert await writer.write("e1", [ANN]) == []
+    await sinks.begin(db, first, 7)
+    await sinks.claim(db, second, 2, "process 2 on host-b", temporary=False)
+    with pytest.raises(OwnershipLost, match="process 2 on host-b has taken over the sink run people"):
+        await writer.write("e2", [ANN])
+    await writer.close()
+    with pytest.raises(OwnershipLost, match="process 2 on host-b"):
+        await sinks.begin(db, first, 8)
+    with pytest.raises(OwnershipLost, match="process 2 on host-b"):
+        await sinks.claim(db, SinkClaim("run people", "copy"), 2, "process 3 on host-c", temporary=False)
+    for batch in (7, 9):  # the last one again, and a new one
+        await sinks.begin(db, second, batch)
+    with pytest.raises(CheckpointError, match="batch 8 of run people comes after batch 9"):
+        await sinks.begin(db, second, 8)
+    assert await stored(db, "select * from people") == [(1, "Ann")]
 
 
 async def test_what_an_epoch_was_refused_is_told_again(db: Connection, empty_database_url: str) -> None:

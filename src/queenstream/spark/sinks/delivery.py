@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from queenstream.connectors import Context, writer_for
 from queenstream.connectors._postgres_link import url_of
-from queenstream.connectors.base import KeyedWriter, RowKey, TimedWriter
+from queenstream.connectors.base import KeyedWriter, RowKey, SinkClaim, TimedWriter
 from queenstream.connectors.events import Events
 from queenstream.connectors.letters import make_queues
 from queenstream.errors import StepFailed, Unavailable
@@ -324,6 +324,8 @@ class Delivery:
                 self._described(rows, batch, f"write {name}"),
                 self._measured(name, batch, size),
             ):
+                if name in self._two_phase:
+                    self._two_phase[name].begin(batch)
                 if staged:
                     receipts = self._commit_staged(rows, name, staged, receipts, batch)
                 self._commit_files(rows, target, receipts, batch, beside=bool(staged))
@@ -500,7 +502,8 @@ class Delivery:
         return None
 
     def _context(self, name: str) -> Context:
-        return Context(self._plan.name, name, self._told.url, token=self._told.token)
+        claim = SinkClaim(f"{self._generation} {name}", self._owner.token)
+        return Context(self._plan.name, name, self._told.url, token=self._told.token, claim=claim)
 
     def _target(self, name: str, sink: Sink) -> Target:
         write = next((each for each in self._plan.sinks if each.name == name), None)

@@ -135,6 +135,10 @@ class TwoPhaseSink(ABC):
         del note
         return None
 
+    def begin(self, batch: int) -> None:
+        """Say that a batch is about to be committed, in whatever way; raises if a later one was."""
+        del batch
+
     def clean(self, batch: int) -> None:
         """Delete what attempts to stage this batch or earlier ones have left."""
         del batch

@@ -22,14 +22,17 @@ from pyspark.sql.types import StructType
 
 from queenstream.connectors import Context
 from queenstream.connectors._postgres_link import Away, Link, is_of_row, url_of
+from queenstream.connectors._postgres_sinks import SinkTable
 from queenstream.connectors._postgres_tables import Table, find, quoted
-from queenstream.connectors._postgres_writing import DELIVERIES, KEPT, TRIM
+from queenstream.connectors._postgres_writing import DELIVERIES, KEPT, TRIM, create
+from queenstream.connectors.base import SinkClaim
 from queenstream.connectors.events import Events
 from queenstream.connectors.fitting import schema_of
 from queenstream.pipeline.endpoints import Postgres
 from queenstream.schemas import Field, Schema, types
 from queenstream.schemas.types import Type
 from queenstream.spark.expressions import Wide
+from queenstream.spark.sinks.owner import Owner
 from queenstream.spark.sinks.stage import StageOptions
 from queenstream.spark.sinks.tables.readback import Readback, StagedQuery, column_of
 from queenstream.spark.sinks.tables.staging import ATTEMPT, PLACE, TableColumns, staged_type
@@ -83,11 +86,37 @@ class PostgresTable(TwoPhaseSink):
         name = hashlib.sha256(f"{context.pipeline}:{context.node}:{generation}".encode()).hexdigest()
         self.staging = f"{_PREFIX}{name[:24]}"
         self._deliveries = f"{quoted(self._table.schema)}.{quoted(DELIVERIES)}"
+        self._sinks = SinkTable(self._table.schema)
+        self._temporary = False
         self._marked = 0.0
 
     @property
     def _staging_sql(self) -> str:
         return f"{quoted(self._table.schema)}.{quoted(self.staging)}"
+
+    # The run that owns the sink
+
+    def claim(self, owner: Owner, *, temporary: bool) -> None:
+        claim = self._claim()
+        self._temporary = temporary
+
+        async def work(connection: asyncpg.Connection[Any]) -> None:
+            await create(connection, self._sinks.statement)
+            async with connection.transaction():
+                await self._sinks.claim(connection, claim, owner.epoch, owner.name, temporary=temporary)
+
+        self._run(work)
+
+    def begin(self, batch: int) -> None:
+        async def work(connection: asyncpg.Connection[Any]) -> None:
+            async with connection.transaction():
+                await self._sinks.begin(connection, self._claim(), batch)
+
+        self._run(work)
+
+    def _claim(self) -> SinkClaim:
+        assert self._context.claim is not None, "a run claims its sinks"
+        return self._context.claim
 
     # Stage
 
@@ -184,6 +213,7 @@ class PostgresTable(TwoPhaseSink):
     async def _commit(self, connection: asyncpg.Connection[Any], name: str, rows: Mapping[int, int]) -> None:
         sink = f"{self._context.pipeline}:{self._context.node}"
         async with connection.transaction():
+            await self._sinks.check(connection, self._claim())
             new = await connection.execute(
                 f"insert into {self._deliveries} (delivery, sink) values ($1, $2) on conflict do nothing",
                 name,
@@ -260,7 +290,13 @@ class PostgresTable(TwoPhaseSink):
         """Drop the staging table, unless it has rows of a batch that is prepared."""
         with contextlib.suppress(Exception):  # it is dropped some days later
             self._events.run(self._link.attempt(self._drop))
+        if self._temporary:
+            with contextlib.suppress(Exception):  # it is deleted some days later
+                self._events.run(self._link.attempt(self._forget))
         self._events.run(self._link.close())
+
+    async def _forget(self, connection: asyncpg.Connection[Any]) -> None:
+        await self._sinks.forget(connection, self._claim())
 
     async def _drop(self, connection: asyncpg.Connection[Any]) -> None:
         staging = self._staging_sql
