@@ -53,7 +53,7 @@ def main(settings: dict[str, Any]) -> None:
     )
 
     def draw_by_user(user: str, record: Record, state: State) -> Record:
-        state["seen"] = state.get("seen", 0) + 1
+        state.set("seen", state.get("seen", 0) + 1)
         return draw(record)
 
     schema = "user string, slot int, n bigint"
