@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from queenstream import Cassandra, Files, Function, Kafka, Pipeline
+from queenstream.pipeline.state import State
 
 Record = dict[str, Any]
 
@@ -50,11 +51,15 @@ def main(settings: dict[str, Any]) -> None:
         concurrency=1,
         **settings["cassandra"],
     )
-    schema = "user string, slot int, n bigint, at bigint"
+
+    def draw_by_user(user: str, record: Record, state: State) -> Record:
+        state.set("seen", state.get("seen", 0) + 1)
+        return draw(record)
+
+    schema = "user string, slot int, n bigint"
     rows = Pipeline("delivery").source(Files(Path(settings["folder"], "in"), format="ndjson", schema=schema))
-    if settings["state"]:
-        rows = rows.event_time("at").deduplicate("n", within="1h")
-    rows.transform("draw", draw).to(Function(called, name="caller"), topic, table).run(
+    drawn = rows.key_by("user").stateful(draw_by_user) if settings["state"] else rows.transform("draw", draw)
+    drawn.to(Function(called, name="caller"), topic, table).run(
         checkpoint=str(Path(settings["folder"], "state")), master="local[2]"
     )
 
