@@ -238,7 +238,9 @@ def test_an_interrupted_snapshot_goes_on_after_its_last_batch(sql: Sql, tmp_path
     rows = copied_in_two_runs(sql, tmp_path, lambda: sql.script("insert into t values (0), (20001)"))
     assert [row["n"] for row in rows] == [*range(1, 20_002)]
     newest, *_ = checkpoints.batches(tmp_path, "copy")
-    assert newest.positions == ({"after": ["20001"], "seq": 20_001, "done": True},)
+    [position] = newest.positions
+    position.pop("behind", None)  # which is there on Spark 4.1
+    assert position == {"after": ["20001"], "seq": 20_001, "done": True}
     shown = CliRunner().invoke(app, ["checkpoints", "--checkpoint", str(tmp_path), "--output", "json"])
     assert json.loads(shown.output.splitlines()[0])["id"] == str(newest.id)
 
