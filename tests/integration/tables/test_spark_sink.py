@@ -165,7 +165,7 @@ def test_refused_rows_are_skipped_or_end_the_run(sql: Sql, policy: str) -> None:
 
 def test_rows_without_a_key_and_texts_with_nul_are_refused_by_themselves(sql: Sql) -> None:
     sql.script(CHECKED)
-    rows = [
+    rows: list[Row] = [
         {"id": 1, "n": 1, "word": "fine"},
         {"id": None, "n": 2, "word": "no key"},
         {"id": 3, "n": 3, "word": "a\0b"},

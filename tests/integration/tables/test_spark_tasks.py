@@ -320,7 +320,8 @@ def test_the_reader_for_spark_4_1_remembers_where_the_query_is(sql: Sql) -> None
         "table": "t", "pg": sql.url, "node": "read", "schema": packed_value(Schema.of("n int")),
         **Limits(rows=6_000, bytes=1 << 30, tasks=2).options(),
     }  # fmt: skip
-    columns = StructType.fromDDL("kind INT, seq LONG, time LONG, record STRUCT<n: INT>")
+    columns = StructType().add("kind", "int").add("seq", "long").add("time", "long")
+    columns = columns.add("record", StructType().add("n", "int"))
 
     def reader() -> CappedTableReader:
         return CappedTableReader(PostgresReading(options, columns), final=True)
