@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegerType, LongType, StructType
 from typer.testing import CliRunner
 
 from queenstream import DeadLetters, Function, Pipeline, Postgres, count, sum_, tumbling
@@ -320,8 +320,8 @@ def test_the_reader_for_spark_4_1_remembers_where_the_query_is(sql: Sql) -> None
         "table": "t", "pg": sql.url, "node": "read", "schema": packed_value(Schema.of("n int")),
         **Limits(rows=6_000, bytes=1 << 30, tasks=2).options(),
     }  # fmt: skip
-    columns = StructType().add("kind", "int").add("seq", "long").add("time", "long")
-    columns = columns.add("record", StructType().add("n", "int"))
+    columns = StructType().add("kind", IntegerType()).add("seq", LongType()).add("time", LongType())
+    columns = columns.add("record", StructType().add("n", IntegerType()))
 
     def reader() -> CappedTableReader:
         return CappedTableReader(PostgresReading(options, columns), final=True)
