@@ -65,8 +65,8 @@ def jobs(setup: Setup) -> list[Job]:
 
     def windows_by_hand(folder: Path) -> None:
         del folder
-        totals = read().groupBy(f.window("at", "10 minutes"), "shop")
-        totals = totals.agg(f.count("*").alias("n"), f.sum("amount").alias("total"))
+        windows = read().groupBy(f.window("at", "10 minutes"), "shop")
+        totals = windows.agg(f.count("*").alias("n"), f.sum("amount").alias("total"))
         columns = ("window.start as window_start", "window.end as window_end", "shop", "n", "total")
         write(totals.selectExpr(*columns), "hand_totals")
 

@@ -99,6 +99,19 @@ def test_sums_beyond_64_bits_and_windows_by_key(sql: Sql, spark: SparkSession) -
     assert sql.rows(STAGING) == [(0,)]
 
 
+def test_without_the_right_to_create_tables_rows_are_written_all_the_same(sql: Sql) -> None:
+    sql.script("create table t (id int); drop role if exists writer; create role writer login")
+    rows = Pipeline("p").source(Memory([{"id": 1}], schema="id int"))
+    rows.to(Postgres("t", url=sql.url)).run()  # as the owner, who has queen_deliveries made
+    sql.script("grant insert, select on t to writer; grant all on queen_deliveries to writer")
+    try:
+        rows.to(Postgres("t", url=sql.url.replace("postgres@", "writer@"))).run()
+        assert sql.rows("select count(*) from t") == [(2,)]
+        check_staged(sql, batches=1)
+    finally:
+        sql.script("drop owned by writer; drop role writer")
+
+
 # Keys
 
 
@@ -165,7 +178,7 @@ def test_refused_rows_are_skipped_or_end_the_run(sql: Sql, policy: str) -> None:
 
 def test_rows_without_a_key_and_texts_with_nul_are_refused_by_themselves(sql: Sql) -> None:
     sql.script(CHECKED)
-    rows = [
+    rows: list[Row] = [
         {"id": 1, "n": 1, "word": "fine"},
         {"id": None, "n": 2, "word": "no key"},
         {"id": 3, "n": 3, "word": "a\0b"},

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegerType, LongType, StructType
 from typer.testing import CliRunner
 
 from queenstream import DeadLetters, Function, Pipeline, Postgres, count, sum_, tumbling
@@ -238,7 +238,9 @@ def test_an_interrupted_snapshot_goes_on_after_its_last_batch(sql: Sql, tmp_path
     rows = copied_in_two_runs(sql, tmp_path, lambda: sql.script("insert into t values (0), (20001)"))
     assert [row["n"] for row in rows] == [*range(1, 20_002)]
     newest, *_ = checkpoints.batches(tmp_path, "copy")
-    assert newest.positions == ({"after": ["20001"], "seq": 20_001, "done": True},)
+    [position] = newest.positions
+    position.pop("behind", None)  # which is there on Spark 4.1
+    assert position == {"after": ["20001"], "seq": 20_001, "done": True}
     shown = CliRunner().invoke(app, ["checkpoints", "--checkpoint", str(tmp_path), "--output", "json"])
     assert json.loads(shown.output.splitlines()[0])["id"] == str(newest.id)
 
@@ -318,7 +320,8 @@ def test_the_reader_for_spark_4_1_remembers_where_the_query_is(sql: Sql) -> None
         "table": "t", "pg": sql.url, "node": "read", "schema": packed_value(Schema.of("n int")),
         **Limits(rows=6_000, bytes=1 << 30, tasks=2).options(),
     }  # fmt: skip
-    columns = StructType.fromDDL("kind INT, seq LONG, time LONG, record STRUCT<n: INT>")
+    columns = StructType().add("kind", IntegerType()).add("seq", LongType()).add("time", LongType())
+    columns = columns.add("record", StructType().add("n", IntegerType()))
 
     def reader() -> CappedTableReader:
         return CappedTableReader(PostgresReading(options, columns), final=True)
