@@ -14,6 +14,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from harness import report, sparks
@@ -28,6 +29,7 @@ GROUPS = {
     "stateful": stateful.jobs,
     "tables": tables.jobs,
 }
+SCALING_QUICK = {"files": 0.5}  # of the rows: a tenth of them takes less time than the noise
 
 
 def run(out: report.Report, options: argparse.Namespace) -> None:
@@ -38,7 +40,8 @@ def run(out: report.Report, options: argparse.Namespace) -> None:
         memory.measure(out, quick=options.quick)
     if options.scaling:
         for group in groups:
-            scaling.measure(out, GROUPS[group], scale)
+            enough = SCALING_QUICK.get(group, scale) if options.quick else scale
+            scaling.measure(out, GROUPS[group], enough, jars_of([group]))
     if options.memory or options.scaling:
         return
     base = Path(tempfile.mkdtemp(prefix="queenstream-scale-"))
@@ -46,14 +49,18 @@ def run(out: report.Report, options: argparse.Namespace) -> None:
         with TemporaryBrokers() as brokers, brokers.start() as broker, contextlib.ExitStack() as closing:
             report.postgres_version(out, broker.database_url)
             os.environ["QUEEN_PG"] = broker.database_url
-            jars = [sparks.jdbc_driver()] if "tables" in groups else []
-            setup = Setup(sparks.start(*jars), base, broker, scale, closing)
+            setup = Setup(sparks.start(*jars_of(groups)), base, broker, scale, closing)
             for group in groups:
                 for job in GROUPS[group](setup):
                     measure(out, job, base, rounds)
             setup.spark.stop()
     finally:
         shutil.rmtree(base, ignore_errors=True)
+
+
+def jars_of(groups: Sequence[str]) -> list[Path]:
+    """What Spark needs on its class path for some groups."""
+    return [sparks.jdbc_driver()] if "tables" in groups else []
 
 
 def measure(out: report.Report, job: Job, base: Path, rounds: int) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import json
 import sys
 from datetime import datetime
@@ -40,9 +38,7 @@ def jobs(setup: Setup) -> list[Job]:
         maven.jars("spark-kafka")
     except cache.Unavailable as error:
         raise CannotRun(str(error)) from error
-    stack = contextlib.ExitStack()
-    atexit.register(stack.close)
-    server = stack.enter_context(kafka.running())
+    server = setup.closing.enter_context(kafka.running())
     spark, servers = setup.spark, server.servers
     for jar in kafka_jars():
         spark.sql(f"ADD JAR '{jar}'")

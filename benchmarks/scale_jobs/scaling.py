@@ -1,8 +1,8 @@
 """Each job on ``local[1]`` and on ``local[2]``: how much faster it gets with a second core.
 
-Each master has a process of its own. There a job runs on a quarter of the rows, to warm up and again, and
-then on all rows. What counts is the marginal time, of the rows that the larger run has more: starting a
-query takes the same on any number of cores.
+Each master has a process of its own. There a job runs on a tenth of the rows, to warm up and again, and
+then on all rows, twice. What counts is the marginal time: that of the faster run on all rows, less that of
+the small run. For starting a query takes the same on any number of cores.
 
 "Cores busy" counts the whole machine, so PostgreSQL, the JVM's own threads and the Python workers as well.
 A job that keeps more than 2 / 1.6 = 1.25 of two cores busy on ``local[1]`` cannot be 1.6 times as fast on
@@ -11,8 +11,10 @@ A job that keeps more than 2 / 1.6 = 1.25 of two cores busy on ``local[1]`` cann
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -22,60 +24,78 @@ from scale_jobs import Job, Setup
 from scale_jobs.children import child, fresh_broker
 
 TARGET = 1.6
-_SMALL = 0.25  # of the rows
+_SMALL = 0.1  # of the rows
+_SHORTEST_SECONDS = 0.5  # of a marginal time that says anything
 _WAYS = ("ours", "by hand")
-Seconds = dict[str, dict[str, tuple[float, float]]]
-"""By job and way: how long the rows took that the larger run had more, and how many cores were busy."""
 
 
-def measure(out: report.Report, make: Callable[[Setup], list[Job]], scale: float) -> None:
+class Run(NamedTuple):
+    """How long a job took, and how many cores of the machine were busy meanwhile."""
+
+    seconds: float
+    cores: float
+
+
+Runs = dict[str, dict[str, Run]]
+"""By job and way."""
+
+
+def measure(
+    out: report.Report, make: Callable[[Setup], list[Job]], scale: float, jars: Sequence[Path]
+) -> None:
     """Measure the jobs of a group."""
-    found: dict[int, Seconds] = {}
+    found: dict[int, Runs] = {}
     for cores in (1, 2):
-        with child(time_jobs, make, f"local[{cores}]", scale) as taken:
+        with child(time_jobs, make, f"local[{cores}]", scale, jars) as taken:
             found[cores] = taken.result()
     for name in found[1]:
         rows = [[f"{way}, local[{cores}]", *found[cores][name][way]] for way in _WAYS for cores in (1, 2)]
         out.table([name, "marginal seconds", "cores busy"], rows)
-        gain = {way: found[1][name][way][0] / found[2][name][way][0] for way in _WAYS}
+        gain = {way: _gain(found[1][name][way], found[2][name][way]) for way in _WAYS}
         out.figures[f"{name}, scaling"] = gain
-        out.note(f"{name}: by hand local[2] is {gain['by hand']:.2f} times as fast as local[1]")
-        out.at_least(f"{name}, local[2] against local[1]", gain["ours"], TARGET)
+        if gain["by hand"] is not None:
+            out.note(f"{name}: by hand local[2] is {gain['by hand']:.2f} times as fast as local[1]")
+        if gain["ours"] is None:
+            out.note(f"{name}: too few rows to tell local[2] from local[1]")
+        else:
+            out.at_least(f"{name}, local[2] against local[1]", gain["ours"], TARGET)
 
 
-def time_jobs(make: Callable[[Setup], list[Job]], master: str, scale: float) -> Seconds:
-    """In the process of a master: how long its jobs take."""
-    runs: dict[float, dict[str, dict[str, tuple[float, float]]]] = {}
+def _gain(one: Run, two: Run) -> float | None:
+    """How many times as fast two cores are; None: the times are too short to tell."""
+    return None if min(one.seconds, two.seconds) < _SHORTEST_SECONDS else one.seconds / two.seconds
+
+
+def time_jobs(make: Callable[[Setup], list[Job]], master: str, scale: float, jars: Sequence[Path]) -> Runs:
+    """In the process of a master: the marginal times of the jobs."""
+    runs: dict[float, Runs] = {}
     with TemporaryBrokers() as brokers:
-        spark = sparks.start(master=master)
+        spark = sparks.start(*jars, master=master)
         for share in (_SMALL, 1.0):
-            with fresh_broker(brokers) as (broker, base):
-                jobs = make(Setup(spark, base, broker, scale * share))
-                runs[share] = {job.name: _time(job, base, warm=share == _SMALL) for job in jobs}
+            with fresh_broker(brokers) as (broker, base), contextlib.ExitStack() as closing:
+                jobs = make(Setup(spark, base, broker, scale * share, closing))
+                runs[share] = {job.name: {way: _best(job, base, way) for way in _WAYS} for job in jobs}
         spark.stop()
     return {
-        name: {way: _difference(runs[_SMALL][name][way], large[way]) for way in _WAYS}
-        for name, large in runs[1.0].items()
+        name: {
+            way: Run(large.seconds - runs[_SMALL][name][way].seconds, large.cores)
+            for way, large in ways.items()
+        }
+        for name, ways in runs[1.0].items()
     }
 
 
-def _time(job: Job, base: Path, *, warm: bool) -> dict[str, tuple[float, float]]:
-    """The seconds of each way, and the CPU seconds of the machine meanwhile."""
-    found: dict[str, tuple[float, float]] = {}
-    for number in range(1 + warm):
-        for way, work in (("ours", job.ours), ("by hand", job.by_hand)):
-            folder = base / f"{job.name}-{way}-{number}".replace(" ", "-")
-            folder.mkdir()
-            before = _busy()
-            seconds = sparks.seconds(lambda work=work, folder=folder: work(folder))  # type: ignore[misc]
-            found[way] = seconds, _busy() - before
-            job.rows(folder, way)
-    return found
-
-
-def _difference(small: tuple[float, float], large: tuple[float, float]) -> tuple[float, float]:
-    seconds = max(large[0] - small[0], 0.001)
-    return seconds, (large[1] - small[1]) / seconds
+def _best(job: Job, base: Path, way: str) -> Run:
+    """The faster one of two runs."""
+    found: list[Run] = []
+    for number in range(2):
+        folder = base / f"{job.name}-{way}-{number}".replace(" ", "-")
+        folder.mkdir()
+        before = _busy()
+        seconds = sparks.seconds(lambda folder=folder: (job.ours if way == "ours" else job.by_hand)(folder))  # type: ignore[misc]
+        found.append(Run(seconds, (_busy() - before) / seconds))
+        job.rows(folder, way)
+    return min(found)
 
 
 def _busy() -> float:
