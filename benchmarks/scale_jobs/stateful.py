@@ -21,14 +21,14 @@ from scale_jobs import Job, Setup, stream_to_end
 PURCHASES = "user string, n bigint, amount double"
 REWARDS = "user string, purchases bigint, total double"
 USERS = 100_000
-ROWS = 2 * USERS  # of a file, which a batch has one of
-EVERY = 2  # purchases of a user for each reward
+FILES = 4  # of which a batch has one
+EVERY = 2  # purchases of a user in each file, and for each reward
 
 
-def make_purchases(spark: SparkSession, folder: Path, files: int) -> None:
+def make_purchases(spark: SparkSession, folder: Path, files: int, users: int) -> None:
     """Files that have two purchases of each user."""
-    spark.range(files * ROWS, numPartitions=files).selectExpr(
-        f"concat('user-', id % {USERS}) as user",
+    spark.range(files * users * EVERY, numPartitions=files).selectExpr(
+        f"concat('user-', id % {users}) as user",
         "id as n",
         "double(id % 1000) + 0.5D as amount",
     ).write.parquet(str(folder))
@@ -68,7 +68,9 @@ def jobs(setup: Setup) -> list[Job]:
     """Parquet → a stateful function of 100,000 keys → Parquet."""
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     spark, purchases = setup.spark, str(setup.base / "purchases")
-    make_purchases(spark, setup.base / "purchases", max(2, setup.size(5)))
+    # The quick form has all users, too; what is smaller still has fewer of them.
+    users = int(USERS * min(1, 10 * setup.scale))
+    make_purchases(spark, setup.base / "purchases", max(2, setup.size(FILES)), users)
 
     def ours(folder: Path) -> None:
         source = Files(purchases, format="parquet", schema=PURCHASES, max_files=1)
