@@ -1,4 +1,4 @@
-"""Requests to Spark's state server that go out together: PySpark's own client, and a server that takes notes."""
+"""Requests to Spark's state server that go out together: PySpark's own client, a server that takes notes."""
 
 from __future__ import annotations
 
