@@ -34,16 +34,20 @@ _MEASURED = 32  # one record of so many is measured
 
 @dataclass(frozen=True)
 class FileRecords:
-    """Writes the records of a task to a file in a folder; to several, if no single one can hold them."""
+    """Writes the records of a task to a file; to several, if no single one can hold them.
 
-    folder: Path
+    It is in ``folder``, which is below ``staging``.
+    """
+
+    staging: Path
+    folder: str
     format: FileFormat
     schema: Schema | None
 
     @contextlib.contextmanager
     def open(self) -> Iterator[OpenRecordStage]:
         """For the records of one task. Its file is created when the first of them comes."""
-        files = _Files(self.folder, self.format)
+        files = _Files(self.staging, self.folder, self.format)
         opened = _OPEN[self.format](files, self.schema)
         try:
             yield opened
@@ -66,23 +70,24 @@ def file_names(part: StagedPart) -> list[str]:
 class _Files:
     """The files of one task."""
 
-    def __init__(self, folder: Path, suffix: str) -> None:
+    def __init__(self, staging: Path, folder: str, suffix: str) -> None:
         context = TaskContext.get()
         self._task = 0 if context is None else context.partitionId()
-        self._folder = folder
-        self._name = f"{self._task:05}-{uuid.uuid4().hex}.{suffix}"
+        self._staging = staging
+        self._name = f"{folder}/{self._task:05}-{uuid.uuid4().hex}.{suffix}"
         self._number = 0
 
     @property
     def _paths(self) -> list[Path]:
         part = StagedPart(self._task, self._name, 0, files=self._number)
-        return [self._folder / name for name in file_names(part)[: self._number]]
+        return [self._staging / name for name in file_names(part)[: self._number]]
 
     def add(self) -> Path:
         """The path of one more file."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._number += 1
-        return self._paths[-1]
+        path = self._paths[-1]
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return path
 
     def finish(self, rows: int) -> StagedPart | None:
         """Make them durable; None: there are none."""
@@ -90,7 +95,7 @@ class _Files:
             return None
         for path in self._paths:
             sync(path)
-        sync(self._folder)
+        sync(self._paths[0].parent)
         size = sum(path.stat().st_size for path in self._paths)
         return StagedPart(self._task, self._name, rows, size, self._number)
 
