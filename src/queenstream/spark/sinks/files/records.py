@@ -8,7 +8,7 @@ import io
 import sys
 import uuid
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import TaskContext
 
-from queenstream.client._base.payloads import encode
+from queenstream.client._base.payloads import encode, encode_all
 from queenstream.connectors._lines import as_record, csv_cells
 from queenstream.connectors._parquet import make_table
 from queenstream.errors import PayloadInvalid
@@ -27,6 +27,7 @@ from queenstream.spark.records import packed_by_task
 from queenstream.spark.sinks.files.location import sync
 from queenstream.spark.sinks.two_phase import OpenRecordStage, StagedPart
 
+_TOGETHER = 500  # records that are encoded at once
 _BUFFER_BYTES = 1 << 20  # of text, until it is written
 _GROUP_ROWS, _GROUP_BYTES = 50_000, 32 << 20  # of a row group, about
 _MEASURED = 32  # one record of so many is measured
@@ -135,12 +136,29 @@ class _Ndjson(_OpenFormat):
             line = encode(record if self._schema is None else self._schema.coerce(record))
         except PayloadInvalid:
             return False
-        self._rows += 1
-        self._waiting += line
+        self._take([line])
+        return True
+
+    def add_all(self, records: Sequence[Any]) -> list[int]:
+        if self._schema is not None:
+            return super().add_all(records)
+        refused: list[int] = []
+        for first in range(0, len(records), _TOGETHER):
+            some = records[first : first + _TOGETHER]
+            try:
+                lines = encode_all(some)
+            except Exception:  # noqa: BLE001 - one by one shows which it is
+                refused += [first + index for index in super().add_all(some)]
+            else:
+                self._take(lines)
+        return refused
+
+    def _take(self, lines: list[bytes]) -> None:
+        self._rows += len(lines)
+        self._waiting += b"\n".join(lines)
         self._waiting += b"\n"
         if len(self._waiting) >= _BUFFER_BYTES:
             self._write()
-        return True
 
     def _write(self) -> None:
         if self._file is None:
