@@ -250,7 +250,7 @@ def test_what_crashed_attempts_have_staged_is_deleted(tmp_path: Path) -> None:
     generation = json.loads((tmp_path / "state" / "copy" / "run.json").read_text())["generation"]
     (tmp_path / "broken").unlink()
     name = f"files:{tmp_path / 'out'}".replace(":", "%3A").replace("/", "%2F")
-    left = tmp_path / "out" / f"_staged-{generation}-{name}" / "0000000007"
+    left = tmp_path / "out" / f"_staged-{generation}-{name}" / "0000000001" / "0000000007"
     left.mkdir(parents=True)
     (left / "00000-ab.ndjson").write_text("{}\n")
     pipeline.run(checkpoint=state, summary=False)

@@ -97,14 +97,16 @@ class StageColumns(StageFunction):
 
     def _add(self, batch: pa.RecordBatch, stage: TaskOutput, staged: RecordStages) -> None:
         records = values_of(batch.column(RECORD), types.Struct(self._schema.fields))
-        times = batch.column(TIME).cast(pa.int64()).to_pylist()
         if stage.keeps_samples and self._sink in staged:
             for record in records[-MOST_SAMPLES:]:
                 stage.sample(self._sink, record)
-        for record, time, seq in zip(records, times, batch.column(SEQ).to_pylist(), strict=True):
-            if staged.add(self._sink, record):
-                continue
-            place = (time is None, time or 0, seq or 0, 0)
+        left = staged.add_all(self._sink, records)
+        if not left:
+            return
+        times, places = batch.column(TIME).cast(pa.int64()).to_pylist(), batch.column(SEQ).to_pylist()
+        for index in left:
+            record, time = records[index], times[index]
+            place = (time is None, time or 0, places[index] or 0, 0)
             stage.add(self._sink, place, packed_by_task(record, None), record)
 
     # What steps failed on

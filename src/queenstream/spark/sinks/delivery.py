@@ -342,8 +342,7 @@ class Delivery:
         parts = list(parts_of(files, name, epoch, in_order=in_order))
         if not parts:
             return
-        # A sink commits a batch once: rows beside those in its own storage are committed apart.
-        sink = self._storage_aside(name, "rest") if beside else self._two_phase.get(name)
+        sink = self._storage_of_rest(target, alone=not beside)
         letters = self._storage_of_refused(target)
         times = self._times(target, epoch, sum(_rows_of(each) for each in receipts))
         done = self._written(rows, target, parts, (sink, letters), times, batch)
@@ -454,6 +453,15 @@ class Delivery:
             if aside is not None:
                 aside.claim(self._owner, temporary=self._temporary)
         return self._aside[name, note]
+
+    def _storage_of_rest(self, target: Target, *, alone: bool) -> TwoPhaseSink | None:
+        """Where rows that are in files of the checkpoint are staged; None: they go by the sink's writer.
+
+        A sink commits a batch once: rows beside those in its own storage are committed apart.
+        """
+        if isinstance(target.sink, Files):  # what its tasks did not take, and dead letters
+            return None
+        return self._two_phase.get(target.name) if alone else self._storage_aside(target.name, "rest")
 
     def _storage_of_refused(self, target: Target) -> TwoPhaseSink | None:
         """Where the dead letters of rows that a sink refuses are staged. Each step has its own."""

@@ -19,12 +19,14 @@ _GROUP_BYTES = 64 << 20  # of a row group, about
 
 @dataclass(frozen=True)
 class ParquetColumns(ColumnStage):
-    """Writes the columns of a task to a file."""
+    """Writes the columns of a task to a file below ``staging``. ``epoch`` is the owner epoch of the run."""
 
     staging: Path
+    epoch: int
 
     def stage(self, rows: Iterator[pa.RecordBatch], batch: int, task: int) -> StagedPart | None:
-        path = self.staging / batch_folder(batch) / f"{task:05}-{uuid.uuid4().hex}.parquet"
+        name = f"{batch_folder(self.epoch, batch)}/{task:05}-{uuid.uuid4().hex}.parquet"
+        path = self.staging / name
         written = 0
         writer: pq.ParquetWriter | None = None
         with contextlib.ExitStack() as failed:
@@ -40,7 +42,7 @@ class ParquetColumns(ColumnStage):
             writer.close()
             sync(path)
             failed.pop_all()
-        return StagedPart(task, path.name, written, path.stat().st_size)
+        return StagedPart(task, name, written, path.stat().st_size)
 
 
 def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

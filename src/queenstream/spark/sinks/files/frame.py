@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -20,16 +21,20 @@ _NO_MARKER = ("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
 
 
 class SparkParquet(FrameStage):
-    """Writes rows into a folder of their own below ``folder``, which is below ``staging``."""
+    """Writes rows into a folder of their own below ``staging`` and ``folder``.
 
-    def __init__(self, location: Location, staging: str, folder: str) -> None:
+    ``discard`` deletes what was staged, where it turns out that there are no rows.
+    """
+
+    def __init__(self, location: Location, staging: str, folder: str, discard: Callable[[], None]) -> None:
         self._location = location
         self._staging = staging
         self._folder = folder
+        self._discard = discard
 
     def stage(self, rows: DataFrame) -> list[StagedPart]:
-        attempt = uuid.uuid4().hex
-        folder = f"{self._folder}/{attempt}"
+        attempt = f"{self._folder}/{uuid.uuid4().hex}"
+        folder = f"{self._staging}/{attempt}"
         rows.sparkSession.conf.set(*_TIMES)  # by default without a zone, and this session is the query's own
         rows.write.option(*_NO_MARKER).parquet(self._location.url(folder))
         files = self._location.files(folder)
@@ -37,7 +42,7 @@ class SparkParquet(FrameStage):
             counts = [*threads.map(lambda file: self._finish(f"{folder}/{file[0]}"), files)]
         self._location.sync(folder)
         if not any(counts):  # and nothing will be committed
-            self._location.delete(self._staging)
+            self._discard()
         return [
             StagedPart(number, f"{attempt}/{name}", count, size)
             for number, ((name, size), count) in enumerate(zip(files, counts, strict=True))
@@ -52,7 +57,7 @@ class SparkParquet(FrameStage):
         return count
 
     def sample(self, rows: DataFrame, part: StagedPart, most: int) -> pa.Table:
-        url = _GLOB.sub(r"\\\g<0>", self._location.url(f"{self._folder}/{part.name}"))
+        url = _GLOB.sub(r"\\\g<0>", self._location.url(f"{self._staging}/{part.name}"))
         return rows.sparkSession.read.schema(rows.schema).parquet(url).limit(most).toArrow()
 
 

@@ -30,12 +30,16 @@ class Location(Protocol):
         """The names and sizes of the files in a folder, without those that readers ignore."""
         ...
 
+    def names(self, folder: str) -> list[str]:
+        """The names of what is in a folder; none if there is no such folder."""
+        ...
+
     def count_rows(self, path: str) -> int:
         """How many rows a Parquet file has, by its footer."""
         ...
 
     def has(self, path: str) -> bool:
-        """Whether a file is there."""
+        """Whether a file or folder is there."""
         ...
 
     def move(self, path: str, to: str) -> bool:
@@ -48,6 +52,10 @@ class Location(Protocol):
 
     def delete(self, folder: str) -> None:
         """Delete a folder and all that is in it, if it is there."""
+        ...
+
+    def delete_empty(self, folder: str) -> None:
+        """Delete a folder if nothing is in it."""
         ...
 
 
@@ -68,6 +76,10 @@ class LocalLocation:
                 if each.is_file() and each.name[0] not in "._"
             )
 
+    def names(self, folder: str) -> list[str]:
+        path = self.folder / folder
+        return sorted(each.name for each in path.iterdir()) if path.is_dir() else []
+
     def count_rows(self, path: str) -> int:
         return int(pq.read_metadata(self.folder / path).num_rows)
 
@@ -86,6 +98,10 @@ class LocalLocation:
 
     def delete(self, folder: str) -> None:
         shutil.rmtree(self.folder / folder, ignore_errors=True)
+
+    def delete_empty(self, folder: str) -> None:
+        with contextlib.suppress(OSError):
+            (self.folder / folder).rmdir()
 
 
 class HadoopLocation:
@@ -115,6 +131,11 @@ class HadoopLocation:
         found = [(each.getPath().getName(), each.getLen()) for each in listed if each.isFile()]
         return sorted((name, size) for name, size in found if name[0] not in "._")
 
+    def names(self, folder: str) -> list[str]:
+        if not self.has(folder):
+            return []
+        return sorted(each.getPath().getName() for each in self._files.listStatus(self._path(folder)))
+
     def count_rows(self, path: str) -> int:
         parquet = self._jvm.org.apache.parquet.hadoop
         file = parquet.util.HadoopInputFile.fromPath(self._path(path), self._conf)
@@ -141,14 +162,18 @@ class HadoopLocation:
         with contextlib.suppress(Exception):  # what is left is deleted before the next batch
             self._files.delete(self._path(folder), True)
 
+    def delete_empty(self, folder: str) -> None:
+        with contextlib.suppress(Exception):  # it is not empty, or not there
+            self._files.delete(self._path(folder), False)
 
-def batch_folder(batch: int) -> str:
-    """The name of the folder in which a batch is staged.
 
-    >>> batch_folder(7)
-    '0000000007'
+def batch_folder(epoch: int, batch: int) -> str:
+    """Where the run of an owner epoch stages a batch.
+
+    >>> batch_folder(2, 7)
+    '0000000002/0000000007'
     """
-    return f"{batch:010}"
+    return f"{epoch:010}/{batch:010}"
 
 
 def sync(path: Path) -> None:

@@ -8,7 +8,7 @@ import io
 import sys
 import uuid
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import TaskContext
 
-from queenstream.client._base.payloads import encode
+from queenstream.client._base.payloads import encode, encode_all
 from queenstream.connectors._lines import as_record, csv_cells
 from queenstream.connectors._parquet import make_table
 from queenstream.errors import PayloadInvalid
@@ -27,6 +27,7 @@ from queenstream.spark.records import packed_by_task
 from queenstream.spark.sinks.files.location import sync
 from queenstream.spark.sinks.two_phase import OpenRecordStage, StagedPart
 
+_TOGETHER = 500  # records that are encoded at once
 _BUFFER_BYTES = 1 << 20  # of text, until it is written
 _GROUP_ROWS, _GROUP_BYTES = 50_000, 32 << 20  # of a row group, about
 _MEASURED = 32  # one record of so many is measured
@@ -34,16 +35,20 @@ _MEASURED = 32  # one record of so many is measured
 
 @dataclass(frozen=True)
 class FileRecords:
-    """Writes the records of a task to a file in a folder; to several, if no single one can hold them."""
+    """Writes the records of a task to a file; to several, if no single one can hold them.
 
-    folder: Path
+    It is in ``folder``, which is below ``staging``.
+    """
+
+    staging: Path
+    folder: str
     format: FileFormat
     schema: Schema | None
 
     @contextlib.contextmanager
     def open(self) -> Iterator[OpenRecordStage]:
         """For the records of one task. Its file is created when the first of them comes."""
-        files = _Files(self.folder, self.format)
+        files = _Files(self.staging, self.folder, self.format)
         opened = _OPEN[self.format](files, self.schema)
         try:
             yield opened
@@ -66,23 +71,24 @@ def file_names(part: StagedPart) -> list[str]:
 class _Files:
     """The files of one task."""
 
-    def __init__(self, folder: Path, suffix: str) -> None:
+    def __init__(self, staging: Path, folder: str, suffix: str) -> None:
         context = TaskContext.get()
         self._task = 0 if context is None else context.partitionId()
-        self._folder = folder
-        self._name = f"{self._task:05}-{uuid.uuid4().hex}.{suffix}"
+        self._staging = staging
+        self._name = f"{folder}/{self._task:05}-{uuid.uuid4().hex}.{suffix}"
         self._number = 0
 
     @property
     def _paths(self) -> list[Path]:
         part = StagedPart(self._task, self._name, 0, files=self._number)
-        return [self._folder / name for name in file_names(part)[: self._number]]
+        return [self._staging / name for name in file_names(part)[: self._number]]
 
     def add(self) -> Path:
         """The path of one more file."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._number += 1
-        return self._paths[-1]
+        path = self._paths[-1]
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return path
 
     def finish(self, rows: int) -> StagedPart | None:
         """Make them durable; None: there are none."""
@@ -90,7 +96,7 @@ class _Files:
             return None
         for path in self._paths:
             sync(path)
-        sync(self._folder)
+        sync(self._paths[0].parent)
         size = sum(path.stat().st_size for path in self._paths)
         return StagedPart(self._task, self._name, rows, size, self._number)
 
@@ -130,12 +136,29 @@ class _Ndjson(_OpenFormat):
             line = encode(record if self._schema is None else self._schema.coerce(record))
         except PayloadInvalid:
             return False
-        self._rows += 1
-        self._waiting += line
+        self._take([line])
+        return True
+
+    def add_all(self, records: Sequence[Any]) -> list[int]:
+        if self._schema is not None:
+            return super().add_all(records)
+        refused: list[int] = []
+        for first in range(0, len(records), _TOGETHER):
+            some = records[first : first + _TOGETHER]
+            try:
+                lines = encode_all(some)
+            except Exception:  # noqa: BLE001 - one by one shows which it is
+                refused += [first + index for index in super().add_all(some)]
+            else:
+                self._take(lines)
+        return refused
+
+    def _take(self, lines: list[bytes]) -> None:
+        self._rows += len(lines)
+        self._waiting += b"\n".join(lines)
         self._waiting += b"\n"
         if len(self._waiting) >= _BUFFER_BYTES:
             self._write()
-        return True
 
     def _write(self) -> None:
         if self._file is None:

@@ -22,6 +22,7 @@ from queenstream.spark.sinks.files.columns import ParquetColumns
 from queenstream.spark.sinks.files.frame import SparkParquet, is_plain
 from queenstream.spark.sinks.files.location import HadoopLocation, LocalLocation, Location, batch_folder
 from queenstream.spark.sinks.files.records import FileRecords, file_names
+from queenstream.spark.sinks.owner import Owner
 from queenstream.spark.sinks.two_phase import (
     ColumnStage,
     FrameStage,
@@ -43,14 +44,17 @@ class FilesSink(TwoPhaseSink):
             HadoopLocation(str(sink.path)) if self._local is None else LocalLocation(self._local)
         )
         self._staging = f"_staged-{generation}-{self._step}"
+        self._epoch = 0
 
-    def _folder(self, batch: int) -> str:
-        return f"{self._staging}/{batch_folder(batch)}"
+    def claim(self, owner: Owner, *, temporary: bool) -> None:  # noqa: ARG002
+        self._epoch = owner.epoch
 
     def frame_stage(self, schema: Schema, batch: int) -> FrameStage | None:
         if not is_written_by_spark(self._sink, schema):
             return None
-        return SparkParquet(self._location, self._staging, self._folder(batch))
+        return SparkParquet(
+            self._location, self._staging, batch_folder(self._epoch, batch), self._delete_staged
+        )
 
     def column_stage(
         self,
@@ -59,22 +63,24 @@ class FilesSink(TwoPhaseSink):
     ) -> ColumnStage | None:
         if self._local is None or not _is_columns(self._sink, schema):
             return None
-        return ParquetColumns(self._local / self._staging)
+        return ParquetColumns(self._local / self._staging, self._epoch)
 
     def record_stage(self, batch: int) -> RecordStage | None:
         if self._local is None:
             return None
         assert self._sink.format is not None, "it was looked up"
-        folder = self._local / self._folder(batch)
-        return FileRecords(folder, self._sink.format, schema_of(self._sink.schema))
+        folder = batch_folder(self._epoch, batch)
+        return FileRecords(
+            self._local / self._staging, folder, self._sink.format, schema_of(self._sink.schema)
+        )
 
     def commit(self, parts: Sequence[StagedPart], batch: int) -> int:
         """Move the files of a batch to their places. A file that is in its place was moved before a crash."""
         for part in parts:
             for number, name in enumerate(file_names(part)):
-                self._move(f"{self._folder(batch)}/{name}", self._final(part, number, batch))
+                self._move(f"{self._staging}/{name}", self._final(part, number, batch))
         self._location.sync("")
-        self._location.delete(self._staging)
+        self._delete_staged()
         return sum(each.rows for each in parts)
 
     def _final(self, part: StagedPart, number: int, batch: int) -> str:
@@ -83,7 +89,8 @@ class FilesSink(TwoPhaseSink):
         return f"{name}.{self._sink.format}"
 
     def _move(self, staged: str, final: str) -> None:
-        if self._location.has(final) or self._location.move(staged, final):
+        there = self._location.has
+        if there(final) or self._location.move(staged, final) or there(final):
             return
         raise CheckpointError(
             f"{self._location.url(staged)} is gone, and a batch that is to be delivered is in it; put a copy "
@@ -91,7 +98,14 @@ class FilesSink(TwoPhaseSink):
         )
 
     def clean(self, batch: int) -> None:  # noqa: ARG002 - there is one batch at a time
-        self._location.delete(self._staging)
+        self._delete_staged()
+
+    def _delete_staged(self) -> None:
+        """Delete what this run and those before it have staged, but not what a newer owner has."""
+        for name in self._location.names(self._staging):
+            if not name.isdecimal() or int(name) <= self._epoch:
+                self._location.delete(f"{self._staging}/{name}")
+        self._location.delete_empty(self._staging)
 
 
 def is_written_by_spark(sink: Files, schema: Schema) -> bool:
