@@ -113,6 +113,7 @@ def test_a_topic_and_a_table_have_the_rows_of_one_try(
     for message in kafka.received(topic):
         row = json.loads(message.value() or b"")
         id = dict(message.headers() or ())[ID_HEADER]
+        assert isinstance(id, bytes)
         if row["n"] not in drawn:
             first[row["user"]].append(row["n"])
         assert drawn.setdefault(row["n"], row["drawn"]) == row["drawn"]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from queenstream import Cassandra
-from queenstream.errors import ConfigError, RunFailed
+from queenstream.errors import CheckpointError, ConfigError, OwnershipLost, RunFailed
 from queenstream.schemas import Schema
 from tests.integration.cassandra.tools import KEYSPACE, Cql, Endpoint, login, read, writer, written
 from tests.servers.cassandra import Node
@@ -194,14 +194,29 @@ async def test_times_never_run_backwards(cql: Cql, table: str, endpoint: Endpoin
     ahead = time.time_ns() // 1_000 + 3_600_000_000
     cql.run(f"update {KEYSPACE}.{table} using timestamp {ahead} set v = 9 where k = 'a'")
     cql.run(
-        f"insert into {KEYSPACE}.queenstream_epochs (sink, epoch, started, ended) values (%s, %s, %s, %s) "
-        f"using timestamp {ahead}", f"{table}:{endpoint().slug}", "a-0000000001", ahead - 1, ahead,
+        f"insert into {KEYSPACE}.queenstream_epochs (sink, epoch, started, ended) values (%s, %s, %s, %s) ",
+        f"{table}:{endpoint().slug}", "a-0000000001", ahead - 1, ahead,
     )  # fmt: skip
     times: list[int] = []
     for epoch in ("a-0000000002", "a-0000000003", "a-0000000003"):
         assert await written(endpoint(), [{"k": "a", "v": len(times)}], epoch) == []
         times += [row["writetime(v)"] for row in cql.rows(table, "writetime(v)")]
     assert ahead < times[0] < times[1] == times[2]
+
+
+async def test_an_older_epoch_and_another_run_do_not_win_over_newer_rows(
+    cql: Cql, table: str, endpoint: Endpoint
+) -> None:
+    cql.run(f"create table {KEYSPACE}.{table} (k text primary key, v int)")
+    async with writer(endpoint()) as paused:
+        assert await paused.write("a-0000000001", [{"k": "a", "v": 1}]) == []
+        assert await written(endpoint(), [{"k": "a", "v": 2}], "a-0000000002") == []
+        with pytest.raises(OwnershipLost, match="another run has written epoch a-0000000002 to the sink"):
+            await paused.write("b-0000000001", [{"k": "a", "v": 3}])
+    with pytest.raises(CheckpointError, match=r"epoch a-0000000001 .* comes after epoch a-0000000002"):
+        await written(endpoint(), [{"k": "a", "v": 4}])
+    assert await written(endpoint(), [{"k": "a", "v": 2}], "a-0000000002") == []
+    assert [row["v"] for row in cql.rows(table)] == [2]
 
 
 async def test_a_field_can_say_when_a_row_was_written(cql: Cql, table: str, endpoint: Endpoint) -> None:
