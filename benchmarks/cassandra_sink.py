@@ -20,7 +20,7 @@ from queenstream import Cassandra
 from queenstream.connectors import Context, Writer, writer_for
 
 sys.path.append(str(Path(__file__).parents[1]))  # the tests know how to start a node
-from tests.servers import maven
+from tests.servers import cache, maven
 from tests.servers.cassandra import PASSWORD, USER, Node, running
 
 QUESTION = "rows into a table, checked and repeatable, against prepared statements of the driver by hand"
@@ -36,7 +36,7 @@ def run(out: report.Report, options: argparse.Namespace) -> None:
     rows, rounds = (5_000, 3) if options.quick else (50_000, 5)
     try:
         jars = maven.jars("cassandra")
-    except maven.Unreachable as error:
+    except cache.Unavailable as error:
         raise CannotRun(str(error)) from error
     with running(jars, quick=True) as node, node.connected() as session:
         out.machine["cassandra"] = session.execute("select release_version from system.local").one()[

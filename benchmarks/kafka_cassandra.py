@@ -22,7 +22,7 @@ from queenstream import Cassandra, Kafka, Pipeline, count, sum_, tumbling
 from queenstream.spark.jars import kafka_jars
 
 sys.path.append(str(Path(__file__).parents[1]))  # the tests know how to start a server
-from tests.servers import cassandra, kafka, maven
+from tests.servers import cache, cassandra, kafka, maven
 from tests.servers.cassandra import PASSWORD, USER, Node
 from tests.servers.kafka import KafkaServer
 
@@ -42,7 +42,7 @@ def run(out: report.Report, options: argparse.Namespace) -> None:
     messages, rounds = (300_000, 2) if options.quick else (3_000_000, 5)
     try:
         jars = {name: maven.jars(name) for name in ("kafka", "spark-kafka", "cassandra")}
-    except maven.Unreachable as error:
+    except cache.Unavailable as error:
         raise CannotRun(str(error)) from error
     found: dict[str, list[float]] = {"compiled": [], "by hand": []}
     with (
