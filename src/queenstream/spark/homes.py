@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from queenstream.spark.native.frames import Clock
 
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://")
-_LAYOUTS = {True: 3, False: 3}
+_LAYOUTS = {True: 3, False: 4}
 """What is kept of plans without Python, and of the others: more by one whenever that changes."""
 
 
