@@ -79,6 +79,6 @@ class Epochs:
         if len(last) == len(this) == 2 and last[0] == this[0] and this[1] < last[1]:
             raise CheckpointError(
                 f"epoch {epoch} of the sink {self._sink} comes after epoch {self._epoch}, which is written: "
-                "the checkpoint is older than the table; continue from the newest checkpoint, or start over in "
-                "another checkpoint folder, which writes everything again"
+                "the checkpoint is older than the table; continue from the newest checkpoint, or start over "
+                "in another checkpoint folder, which writes everything again"
             )
