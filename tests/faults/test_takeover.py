@@ -29,7 +29,7 @@ from tests.processes import clean_environment
 
 ROOT = Path(__file__).parents[2]
 RECORDS = 200
-SECONDS = 120.0
+SECONDS = 180.0
 ALL = [("stage", True), ("prepared", False), ("stage", False), ("prepared", True)]
 pytestmark = pytest.mark.timeout(400)
 
