@@ -107,3 +107,28 @@ def test_the_record_of_a_batch_that_is_damaged_is_named(storage: Folder, tmp_pat
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(CheckpointError, match=r"0000000007/batch\.json is damaged"):
         batches.find(7)
+
+
+def test_a_changed_bit_is_found_wherever_it_is(storage: Folder, tmp_path: Path) -> None:
+    file = write(storage, 0, [*range(50)])
+    batches = PreparedBatches(storage)
+    batches.write(7, [Receipt(file=file)])
+    chance = random.Random(7)
+
+    def changed(path: Path) -> bytes:
+        whole = path.read_bytes()
+        bit = chance.randrange(8 * len(whole))
+        path.write_bytes(whole[: bit // 8] + bytes([whole[bit // 8] ^ 1 << bit % 8]) + whole[bit // 8 + 1 :])
+        return whole
+
+    rows, record = tmp_path / file.path, tmp_path / batches.folder(7) / "batch.json"
+    for _ in range(200):
+        whole = changed(rows)
+        with pytest.raises(CheckpointError, match=r"batch/0\.rows is damaged"):
+            numbers_of(storage, [file])
+        rows.write_bytes(whole)
+        whole = changed(record)
+        with pytest.raises(CheckpointError, match=r"batch\.json is damaged"):
+            batches.find(7)
+        record.write_bytes(whole)
+    assert numbers_of(storage, [file]) == [*range(50)]

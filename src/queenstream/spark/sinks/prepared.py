@@ -1,13 +1,16 @@
 """Prepared batches: what the tasks have staged of a batch, stored in the checkpoint before it is written.
 
     prepared/0000000007/               what the tasks staged, or the folders of Spark with pieces of it
-    prepared/0000000007/batch.json     the receipts: from here on the batch is delivered as it stands there
+    prepared/0000000007/batch.json     the CRC-32 of the next line, and the receipts as JSON: from here on the
+                                       batch is delivered as it stands there
     prepared/0000000007/done           all sinks have it
 
 A batch stays until the next one is prepared: Spark may ask for it again until it has noted that it is done.
 """
 
 from __future__ import annotations
+
+import zlib
 
 import msgspec
 
@@ -36,8 +39,11 @@ class PreparedBatches:
         if data is None:
             return None
         try:
-            return msgspec.json.decode(data, type=list[Receipt])
-        except msgspec.MsgspecError as error:
+            checksum, _, receipts = data.partition(b"\n")
+            if checksum != _checksum(receipts):
+                raise ValueError("its checksum is another one")
+            return msgspec.json.decode(receipts, type=list[Receipt])
+        except ValueError as error:  # and what msgspec raises
             raise CheckpointError(
                 f"{self._storage.root}/{path} is damaged ({error}); put a copy back, or take another "
                 "checkpoint folder to begin anew"
@@ -59,7 +65,8 @@ class PreparedBatches:
 
     def write(self, batch: int, receipts: list[Receipt]) -> None:
         """A batch is staged: from now on it will be delivered as it is."""
-        self._storage.write(f"{self.folder(batch)}/{_RECEIPTS}", msgspec.json.encode(receipts))
+        data = msgspec.json.encode(receipts)
+        self._storage.write(f"{self.folder(batch)}/{_RECEIPTS}", _checksum(data) + b"\n" + data)
 
     def is_done(self, batch: int) -> bool:
         """Whether all sinks have the batch."""
@@ -72,3 +79,7 @@ class PreparedBatches:
     def discard(self, batch: int) -> None:
         """What was staged is lost: it is to be staged again."""
         self._storage.delete(self.folder(batch))
+
+
+def _checksum(data: bytes) -> bytes:
+    return f"{zlib.crc32(data):08x}".encode()

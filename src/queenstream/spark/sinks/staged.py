@@ -6,12 +6,20 @@ many rows as it holds, and who reads the file merges the runs. A row is a record
 (``records.packed_by_task``).
 
 Rows of one key are in one bucket (``buckets.py``), so several tasks can write a sink, each its own buckets.
+
+    chunk …     MessagePack: a list of [place, record]
+    index       JSON: {sink: {bucket: [run, …]}}, a run is a list of [offset, length, CRC-32] of its chunks
+    trailer     the CRC-32 of the index (4 bytes) and its length (8 bytes), big-endian
+
+Records are pickled, so that they come back as what they were. Whoever can write the checkpoint folder can run
+code as the pipeline: it must belong to the pipeline's user alone, and folders are created with mode 0700.
 """
 
 from __future__ import annotations
 
 import heapq
-import pickle
+import struct
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -31,9 +39,10 @@ MOST_ROWS, MOST_BYTES = 10_000, 16 << 20  # that a sink gets at once
 _CHUNK_ROWS, _CHUNK_BYTES = 1_000, 256 << 10  # that a reader holds of each run
 
 _Row: TypeAlias = tuple[Place, bytes]
-_Run: TypeAlias = list[tuple[int, int]]  # where its chunks are, and how long
+_Run: TypeAlias = list[tuple[int, int, int]]  # where its chunks are, how long, and their checksums
 _Index: TypeAlias = dict[str, dict[int, list[_Run]]]  # by sink and bucket
-_TAIL_BYTES = 8  # how long the index is
+_TRAILER = struct.Struct(">IQ")  # the checksum of the index, and how long it is
+_ENCODER, _DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(list[_Row])
 
 
 class StagedFile(msgspec.Struct, frozen=True):
@@ -84,9 +93,9 @@ class StagedRowsWriter:
         if not runs or rows[0][0] < self._last[sink, bucket]:
             runs.append([])
         for chunk in _chunks(rows):
-            data = pickle.dumps(chunk, pickle.HIGHEST_PROTOCOL)
+            data = _ENCODER.encode(chunk)
             self._file.write(data)
-            runs[-1].append((self._at, len(data)))
+            runs[-1].append((self._at, len(data), zlib.crc32(data)))
             self._at += len(data)
         self._last[sink, bucket] = rows[-1][0]
 
@@ -95,7 +104,7 @@ class StagedRowsWriter:
         for sink in [*self._waiting]:
             self._write(sink)
         index = msgspec.json.encode(self._index)
-        self._file.write(index + len(index).to_bytes(_TAIL_BYTES, "big"))
+        self._file.write(index + _TRAILER.pack(zlib.crc32(index), len(index)))
 
 
 def _chunks(rows: list[_Row]) -> Iterator[list[_Row]]:
@@ -121,7 +130,7 @@ def read_rows(
             wanted = found if buckets is None else [each for each in found if each in buckets]
             runs = [run for bucket in wanted for run in found[bucket]]
             yield from heapq.merge(*(_read_run(file, run) for run in runs), key=itemgetter(0))
-    except (OSError, ValueError, EOFError, msgspec.DecodeError, pickle.UnpicklingError) as error:
+    except (OSError, ValueError, EOFError, struct.error, msgspec.DecodeError) as error:
         raise CheckpointError(
             f"{storage.root}/{path} is damaged or gone ({error}), and a batch that is to be delivered is in "
             "it; put a copy back, or take another checkpoint folder to begin anew"
@@ -136,7 +145,7 @@ def places_of(file: BinaryIO) -> Iterator[tuple[str | None, int, int, int]]:
         for sink, buckets in index.items()
         for bucket, runs in buckets.items()
         for run in runs
-        for offset, length in run
+        for offset, length, _ in run
     ]
     end = 0
     for offset, length, sink, bucket in sorted(chunks):
@@ -146,17 +155,23 @@ def places_of(file: BinaryIO) -> Iterator[tuple[str | None, int, int, int]]:
 
 
 def _read_run(file: BinaryIO, run: _Run) -> Iterator[_Row]:
-    for offset, length in run:
+    for offset, length, checksum in run:
         file.seek(offset)
-        yield from pickle.loads(file.read(length))  # noqa: S301 - written above, in a folder of our own
+        data = file.read(length)
+        if zlib.crc32(data) != checksum:
+            raise ValueError(f"what is at byte {offset} has changed")
+        yield from _DECODER.decode(data)
 
 
 def _index(file: BinaryIO) -> _Index:
     end = file.seek(0, 2)
-    file.seek(end - _TAIL_BYTES)
-    length = int.from_bytes(file.read(_TAIL_BYTES), "big")
-    file.seek(end - _TAIL_BYTES - length)
-    return msgspec.json.decode(file.read(length), type=_Index)
+    file.seek(end - _TRAILER.size)
+    checksum, length = _TRAILER.unpack(file.read(_TRAILER.size))
+    file.seek(end - _TRAILER.size - length)
+    data = file.read(length)
+    if zlib.crc32(data) != checksum:
+        raise ValueError("its index has changed")
+    return msgspec.json.decode(data, type=_Index)
 
 
 def chunks_of(
