@@ -11,8 +11,7 @@ client that lacks them, each request is a round trip.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 from pyspark.errors import PySparkRuntimeError
@@ -35,6 +34,7 @@ class RequestPipeline:
         self._waiting: list[bytes] = []
         self._bytes = 0
         self._deferring = False
+        self._deferred = Deferred(self)
         client._send_proto_message = self._send
         client._receive_proto_message = self._receive
         client.set_implicit_key = self._set_implicit_key
@@ -46,14 +46,9 @@ class RequestPipeline:
         needed = ("sockfile", "_send_proto_message", "_receive_proto_message", "set_implicit_key")
         return cls(client) if all(hasattr(client, name) for name in needed) else None
 
-    @contextmanager
-    def deferred(self) -> Iterator[None]:
+    def deferred(self) -> Deferred:
         """Requests that are made meanwhile, all of them without a result, go out with the next one."""
-        before, self._deferring = self._deferring, True
-        try:
-            yield
-        finally:
-            self._deferring = before
+        return self._deferred
 
     def flush(self) -> None:
         """Send what waits, and wait for the answers."""
@@ -64,7 +59,7 @@ class RequestPipeline:
             self._check(len(waiting))
 
     def _set_implicit_key(self, key: Any) -> None:
-        with self.deferred():
+        with self._deferred:
             self._set_key(key)
 
     def _send(self, message: bytes) -> None:
@@ -89,3 +84,16 @@ class RequestPipeline:
             status, error, _ = self._receive_one()
             if status:
                 raise PySparkRuntimeError(f"Spark's state server refused a request: {error}")
+
+
+class Deferred(AbstractContextManager[None]):
+    """Not a generator: a key enters it several times."""
+
+    def __init__(self, requests: RequestPipeline) -> None:
+        self._requests = requests
+
+    def __enter__(self) -> None:
+        self._requests._deferring = True
+
+    def __exit__(self, *error: object) -> None:
+        self._requests._deferring = False
