@@ -156,9 +156,13 @@ class Compiler:
         parts += [_without_clock(entry) for entry in untimed]
         rows = _together(parts)
         mode = "eventTime" if groups else "none"
-        for depth in range(1, 1 + max(step.depth for step in self._graph.values())):
-            stage = Stage(self._graph, self._plan.name, depth, groups_of_passing)
-            rows = rows.groupBy("node", "grp").transformWithState(stage, flow.ROW, "append", mode)
+        deepest = max(step.depth for step in self._graph.values())
+        for depth in range(1, 1 + deepest):
+            last = depth == deepest
+            stage = Stage(self._graph, self._plan.name, depth, groups_of_passing, last=last)
+            rows = rows.groupBy("node", "grp").transformWithState(
+                stage, flow.LAST_ROW if last else flow.ROW, "append", mode
+            )
         return rows
 
     def _entry(self, read: Read, source: DataFrame, groups: int) -> DataFrame:

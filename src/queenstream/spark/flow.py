@@ -36,6 +36,9 @@ from queenstream.spark.steps import Passage
 ROW = "node STRING, grp STRING, data BINARY"
 NAMES = ("node", "grp", "data")
 CLOCKED = f"{ROW}, clock LONG"
+LAST_ROW = "data BINARY"
+"""Of the last stage: all of its rows are outputs, and each column costs, for each key."""
+
 _DATA = NAMES.index("data")
 
 OUTPUTS = ""

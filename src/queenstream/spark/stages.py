@@ -40,7 +40,7 @@ from queenstream.spark.steps import Passage, Router
 _SHOWN = 20  # rows of a piece of work, for whoever looks at samples
 _TOGETHER = 30_000  # records that an entry brings together by key before it gives them on
 _TO = itemgetter(0)  # where a routed item goes
-_Out = Row(*flow.NAMES)
+_Out, _LastOut = Row(*flow.NAMES), Row(flow.NAMES[-1])
 
 Maker: TypeAlias = Callable[[Any, Step, Guard, Troubles], Keyed[Any]]
 
@@ -162,13 +162,19 @@ class ReplayEntry(Entry):
 
 
 class Stage(StatefulProcessor):
-    """The steps with state that stand ``depth`` deep. What is for others passes by."""
+    """The steps with state that stand ``depth`` deep. What is for others passes by.
 
-    def __init__(self, graph: Graph, pipeline: str, depth: int, groups: int = 1) -> None:
+    ``last``: no stage follows, so its rows need no key (``flow.LAST_ROW``).
+    """
+
+    def __init__(
+        self, graph: Graph, pipeline: str, depth: int, groups: int = 1, *, last: bool = False
+    ) -> None:
         self._graph = graph
         self._pipeline = pipeline
         self._depth = depth
         self._packer = Packer(graph, depth, groups)
+        self._last = last
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """A task begins."""
@@ -182,7 +188,7 @@ class Stage(StatefulProcessor):
         step = self._graph.get(key[0])
         if step is None:
             for values in flow.rows_for(self._depth, key[0], rows):
-                yield _Out(*values)
+                yield self._row(values)
             return
         yield from self._give(step, key[1], flow.placed(rows), timerValues, fired=False)
 
@@ -213,10 +219,13 @@ class Stage(StatefulProcessor):
                 self._work(step, state, items, watermark, passage)
                 self._save(step, state, before, reached_ms, ended=watermark == FOREVER)
         except StepFailed as ended:
-            yield _Out(*flow.failure(str(ended)))
+            yield self._row(flow.failure(str(ended)))
             return
         for values in self._packer.pack(passage, self._troubles, group_number(group)):
-            yield _Out(*values)
+            yield self._row(values)
+
+    def _row(self, values: flow.Values) -> Row:
+        return _LastOut(values[2]) if self._last else _Out(*values)
 
     def _read(self, step: Step, items: list[tuple[int, Item]]) -> KeyState | None:
         """What is kept of the key; None: nothing, and nothing came."""
