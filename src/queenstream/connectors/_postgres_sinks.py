@@ -36,6 +36,11 @@ class SinkTable:
         self._table = f"{quoted(schema)}.{quoted(_TABLE)}"
 
     @property
+    def name(self) -> str:
+        """The name of the table, for statements."""
+        return self._table
+
+    @property
     def statement(self) -> str:
         """What creates the table."""
         return _CREATE.format(table=self._table)

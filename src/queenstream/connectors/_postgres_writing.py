@@ -73,7 +73,8 @@ class PostgresWriter:
         if sink.create_table:
             if self._schema is None:
                 raise ConfigError(f"{sink.title} cannot be created: its fields are not known; give a schema")
-            await create(connection, tables.create_statement(sink.table, self._schema, sink.key))
+            statement = tables.create_statement(sink.table, self._schema, sink.key)
+            await create(connection, tables.table_name(sink.table), statement)
         table = self._table = await tables.find(connection, sink.table)
         for name in sink.key:
             table.column(name)
@@ -87,10 +88,10 @@ class PostgresWriter:
             (column.name, fix) for column in table.columns.values() if (fix := fix_for(column)) is not None
         ]
         self._deliveries = f"{quoted(table.schema)}.{quoted(DELIVERIES)}"
-        await create(connection, _DELIVERIES.format(table=self._deliveries))
+        await create(connection, self._deliveries, _DELIVERIES.format(table=self._deliveries))
         self._sinks = SinkTable(table.schema)
         if self._context.claim is not None:
-            await create(connection, self._sinks.statement)
+            await create(connection, self._sinks.name, self._sinks.statement)
 
     async def write(self, epoch: str, rows: Sequence[Any]) -> list[Refusal]:
         items, refused = await asyncio.to_thread(self._items, rows)
@@ -264,8 +265,13 @@ TRIM = """
 """
 
 
-async def create(connection: asyncpg.Connection[Any], statement: str) -> None:
-    """Make a table, unless it is there; two runs that start at once do not meet."""
+async def create(connection: asyncpg.Connection[Any], table: str, statement: str) -> None:
+    """Create a table, unless it is there. Two runs that start at once do not meet.
+
+    A user who may not create tables can use one that is there, where ``if not exists`` would be refused.
+    """
+    if await connection.fetchval("select to_regclass($1)", table) is not None:
+        return
     number = int.from_bytes(hashlib.sha256(DELIVERIES.encode()).digest()[:8], "big") >> 1
     try:
         async with connection.transaction():

@@ -102,8 +102,8 @@ def test_sums_beyond_64_bits_and_windows_by_key(sql: Sql, spark: SparkSession) -
 def test_without_the_right_to_create_tables_rows_are_written_all_the_same(sql: Sql) -> None:
     sql.script("create table t (id int); drop role if exists writer; create role writer login")
     rows = Pipeline("p").source(Memory([{"id": 1}], schema="id int"))
-    rows.to(Postgres("t", url=sql.url)).run()  # as the owner, who has queen_deliveries made
-    sql.script("grant insert, select on t to writer; grant all on queen_deliveries to writer")
+    rows.to(Postgres("t", url=sql.url)).run()  # as the owner, who has these tables made
+    sql.script("grant insert, select on t to writer; grant all on queen_deliveries, queen_sinks to writer")
     try:
         rows.to(Postgres("t", url=sql.url.replace("postgres@", "writer@"))).run()
         assert sql.rows("select count(*) from t") == [(2,)]

@@ -360,7 +360,7 @@ def test_files_elsewhere_are_refused_by_line_and_no_folder_is_made(
     for pipeline, told in (
         (reading, "reads s3a://bucket/in, and the local engine reads files of this machine only"),
         (writing, "writes files to s3a://bucket/in"),
-        (failing, "writes files to s3a://bucket/in"),
+        (failing, "has its dead letters in files at s3a://bucket/in"),
         (texts, "writes text files, which can only be read"),
     ):
         with pytest.raises(PipelineError, match=rf"(?s)test_files\.py:\d+.*{told}"):

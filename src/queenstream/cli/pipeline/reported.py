@@ -25,7 +25,7 @@ LS = help_text(
     more="A run tells the broker of its queues, or of --url or QUEEN_URL, every few seconds.",
 )
 STATUS = help_text(
-    "Show how a pipeline does: figures, steps, sinks, phases, last runs.",
+    "Show a pipeline: figures, steps, sinks, phases, last runs.",
     "queen pipeline status totals",
     "queen pipeline status totals | jq .series[-1].messagesPerSecond",
     "queen pipeline status totals | jq '.sinks[] | {sink, rows, bytes}'",

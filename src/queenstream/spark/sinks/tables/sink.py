@@ -101,7 +101,7 @@ class PostgresTable(TwoPhaseSink):
         self._temporary = temporary
 
         async def work(connection: asyncpg.Connection[Any]) -> None:
-            await create(connection, self._sinks.statement)
+            await create(connection, self._sinks.name, self._sinks.statement)
             async with connection.transaction():
                 await self._sinks.claim(connection, claim, owner.epoch, owner.name, temporary=temporary)
 
