@@ -78,7 +78,7 @@ class Folder:
         except BaseException:
             hidden.unlink(missing_ok=True)
             raise
-        _sync(final.parent)
+        sync(final.parent)
 
     def open(self, path: str) -> BinaryIO:
         """Read a file, from any place in it; ``FileNotFoundError`` if there is none."""
@@ -107,7 +107,7 @@ class Folder:
                 os.fsync(file.fileno())
         except FileExistsError:
             return False
-        _sync(final.parent)
+        sync(final.parent)
         return True
 
     def names(self, path: str) -> list[str]:
@@ -189,8 +189,9 @@ def folder_at(spark: SparkSession, root: str) -> Folder | HadoopFolder:
     return Folder(root.removeprefix("file://"))
 
 
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Make a file or the entries of a folder of this machine durable."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from queenstream.spark.sinks.files.location import batch_folder, sync
+from queenstream.spark.sinks.files.location import batch_folder
+from queenstream.spark.sinks.storage import sync
 from queenstream.spark.sinks.two_phase import ColumnStage, StagedPart
 
 _GROUP_BYTES = 64 << 20  # of a row group, about

@@ -17,6 +17,7 @@ from pyspark import SparkContext
 
 from queenstream.errors import ConfigError, Unavailable
 from queenstream.spark.failures import cause_of
+from queenstream.spark.sinks.storage import sync
 
 
 class Location(Protocol):
@@ -174,12 +175,3 @@ def batch_folder(epoch: int, batch: int) -> str:
     '0000000002/0000000007'
     """
     return f"{epoch:010}/{batch:010}"
-
-
-def sync(path: Path) -> None:
-    """Make a file or the entries of a folder of this machine durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

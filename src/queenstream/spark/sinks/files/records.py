@@ -24,7 +24,7 @@ from queenstream.errors import PayloadInvalid
 from queenstream.pipeline.endpoints import FileFormat
 from queenstream.schemas import Schema
 from queenstream.spark.records import packed_by_task
-from queenstream.spark.sinks.files.location import sync
+from queenstream.spark.sinks.storage import sync
 from queenstream.spark.sinks.two_phase import OpenRecordStage, StagedPart
 
 _TOGETHER = 500  # records that are encoded at once

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from queenstream.spark.datasource.database import connected
 from queenstream.spark.records import packed_by_task
 from queenstream.spark.sinks.stage import StageFunction, StageOptions, TaskOutput
-from queenstream.spark.sinks.tables.staging import WIDE
+from queenstream.spark.sinks.tables.staging_table import WIDE
 from queenstream.spark.tables.columns import TableColumn
 
 COLUMNS = "task LONG, query BINARY"

@@ -35,7 +35,7 @@ from queenstream.spark.expressions import Wide
 from queenstream.spark.sinks.owner import Owner
 from queenstream.spark.sinks.stage import StageOptions
 from queenstream.spark.sinks.tables.readback import Readback, StagedQuery, column_of
-from queenstream.spark.sinks.tables.staging import ATTEMPT, PLACE, TableColumns, staged_type
+from queenstream.spark.sinks.tables.staging_table import ATTEMPT, PLACE, TableColumns, staged_type
 from queenstream.spark.sinks.two_phase import ColumnStage, RowsRefused, StagedPart, StagingLost, TwoPhaseSink
 
 T = TypeVar("T")
