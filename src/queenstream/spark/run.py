@@ -58,6 +58,7 @@ from queenstream.spark.sinks.owner import check_ownership, take_ownership
 from queenstream.spark.sinks.storage import folder_at
 from queenstream.spark.sources import BATCH_RECORDS, Feed, feed, is_fed, marks_end
 from queenstream.spark.supervisor import Supervisor
+from queenstream.spark.watermarks.log import plan_due_batch
 
 __all__ = ["SparkRun", "start"]
 
@@ -428,6 +429,8 @@ class SparkRun(Summarized):
         self._failed_batch = None
         for source in self._sources.files.values():
             source.manifest.begin()
+        if self._query.has_state:
+            plan_due_batch(self._storage)
         writer = (
             self._rows.writeStream.foreachBatch(self._batch)
             .outputMode("append" if self._native is None else self._native.output_mode)
