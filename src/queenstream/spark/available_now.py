@@ -11,7 +11,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from queenstream.pipeline.endpoints import Cassandra, Postgres, Queue, Stream
 from queenstream.pipeline.planning import Plan
+from queenstream.spark.compile import clock_groups
 from queenstream.spark.versions import ADMISSION_CONTROL
+from queenstream.spark.watermarks.idle import has_idle
 
 
 def start_available_now(writer: DataStreamWriter, plan: Plan) -> StreamingQuery:
@@ -21,9 +23,8 @@ def start_available_now(writer: DataStreamWriter, plan: Plan) -> StreamingQuery:
     one there, and is stopped when it has nothing left to do: queues and streams are read up to what was
     there when it started (``endingOffsets``), and so are tables (``final``).
     """
-    if ADMISSION_CONTROL.is_available() or not any(
-        isinstance(read.source, Cassandra | Postgres | Queue | Stream) for read in plan.sources
-    ):
+    python = any(isinstance(read.source, Cassandra | Postgres | Queue | Stream) for read in plan.sources)
+    if ADMISSION_CONTROL.is_available() or not (python or has_idle(clock_groups(plan))):
         return writer.trigger(availableNow=True).start()
     query = writer.trigger(processingTime="0 seconds").start()
     threading.Thread(target=_stop_when_done, args=(query,), name="spark-available-now", daemon=True).start()

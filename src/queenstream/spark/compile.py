@@ -25,6 +25,7 @@ from queenstream.spark.sinks.stage import StageFlow, StageOptions
 from queenstream.spark.sinks.two_phase import RecordStage
 from queenstream.spark.sources import Decoder
 from queenstream.spark.stages import Entry, ReplayEntry, Stage, StageEntry
+from queenstream.spark.watermarks.idle import observed, raised
 
 _GROUPS_IN_PARTITION = 16  # which groups are in a partition, their hashes decide
 
@@ -61,19 +62,12 @@ def check(plan: Plan) -> None:
 
 
 def _check_node(node: Node, report: Callable[[Node, str, str], None]) -> None:
-    if isinstance(node, Read):
-        if node.idle_timeout is not None:
-            report(
-                node,
-                "has an idle_timeout, and Spark waits for every source",
-                "leave it out, or run with engine='local'",
-            )
-        if node.backpressure.strategy != "block":
-            report(
-                node,
-                f"drops records ({node.backpressure.strategy}), and Spark slows its sources instead",
-                "leave backpressure out, or run with engine='local'",
-            )
+    if isinstance(node, Read) and node.backpressure.strategy != "block":
+        report(
+            node,
+            f"drops records ({node.backpressure.strategy}), and Spark slows its sources instead",
+            "leave backpressure out, or run with engine='local'",
+        )
 
 
 class _Group:
@@ -140,8 +134,11 @@ class Compiler:
         stages = {write.name: batch.record_stage(write.name) for write in writes}
         return {name: stage for name, stage in stages.items() if stage is not None}
 
-    def compile(self, sources: Mapping[str, DataFrame]) -> DataFrame:
-        """The whole plan; ``sources`` by the names of the steps that read them."""
+    def compile(self, sources: Mapping[str, DataFrame], watermarks: DataFrame | None = None) -> DataFrame:
+        """The whole plan; ``sources`` by the names of the steps that read them.
+
+        ``watermarks``: what raises the watermarks of idle sources, if there may be some.
+        """
         if self._alone is not None:
             [rows] = sources.values()
             return rows
@@ -151,7 +148,13 @@ class Compiler:
         }
         groups = clock_groups(self._plan)
         timed = {read for group in groups for read in group}
-        parts = [_watched(_together([entries[read.name] for read in group])) for group in groups]
+        clocked = [_together([entries[read.name] for read in group]) for group in groups]
+        if watermarks is not None:
+            clocked = [
+                _together([observed(rows, number), _only_clock(raised(watermarks, number))])
+                for number, rows in enumerate(clocked)
+            ]
+        parts = [_watched(rows) for rows in clocked]
         untimed = [entries[read.name] for read in self._plan.sources if read not in timed]
         parts += [_without_clock(entry) for entry in untimed]
         rows = _together(parts)
@@ -186,6 +189,12 @@ def _watched(rows: DataFrame) -> DataFrame:
     """With Spark's watermark on the clock. The rows that only show the time end here."""
     clocked = rows.withColumn("clock", f.timestamp_micros("clock")).withWatermark("clock", "0 seconds")
     return _without_clock(clocked)
+
+
+def _only_clock(clocks: DataFrame) -> DataFrame:
+    """Rows that only show the time."""
+    nothing = (f.lit("").alias("node"), f.lit("").alias("grp"), f.lit(b"").alias("data"))
+    return clocks.select(*nothing, "clock")
 
 
 def _without_clock(rows: DataFrame) -> DataFrame:

@@ -8,6 +8,7 @@ A folder holds one for each pipeline:
     <checkpoint>/<pipeline>/spark/       Spark's own
     <checkpoint>/<pipeline>/feed/        what was read on the driver
     <checkpoint>/<pipeline>/prepared/    the rows of the last batch, until the next one is there
+    <checkpoint>/<pipeline>/watermarks.json  how far each source's event time is, if one of them may be idle
     <checkpoint>/<pipeline>/rewound/     what came after the batch that a run went back to
 """
 

@@ -38,7 +38,7 @@ from queenstream.spark.active import activated
 from queenstream.spark.asking import KeyState
 from queenstream.spark.available_now import start_available_now
 from queenstream.spark.checkpoints import batches
-from queenstream.spark.compile import Compiler, check
+from queenstream.spark.compile import Compiler, check, clock_groups
 from queenstream.spark.failures import FailureLog, cause_of, messages_of
 from queenstream.spark.files import FileSource
 from queenstream.spark.homes import home_for
@@ -58,6 +58,7 @@ from queenstream.spark.sinks.owner import check_ownership, take_ownership
 from queenstream.spark.sinks.storage import folder_at
 from queenstream.spark.sources import BATCH_RECORDS, Feed, feed, is_fed, marks_end
 from queenstream.spark.supervisor import Supervisor
+from queenstream.spark.watermarks.idle import IdleSources, check_sources, has_idle
 from queenstream.spark.watermarks.log import plan_due_batch
 
 __all__ = ["SparkRun", "start"]
@@ -67,6 +68,7 @@ log = logging.getLogger("queenstream.spark")
 _FILES_AHEAD = 16  # how many batches may be fed that the query has not taken
 _CLOSE_SECONDS = 10.0  # how long a stop waits until everything is closed
 _MOST_SHOWN = 20  # checkpoints
+_BRIEF_SECONDS = 0.01
 _IDLE = (
     "50ms"  # how often a query that has nothing to do looks for more; Spark's 10 ms keep the database busy
 )
@@ -113,6 +115,8 @@ class SparkRun(Summarized):
         self._feeding: list[threading.Thread] = []
         self._failed_batch: BaseException | None = None  # what the last batch has raised
         self._live = False
+        self._idle: IdleSources | None = None  # of a plan that has sources which may be idle
+        self._in_batch = False
         self._restarts = Restarts()
         self._rows: DataFrame
         self._query: Query
@@ -191,6 +195,10 @@ class SparkRun(Summarized):
         )
         try:
             self._deliverer.open()
+            groups = clock_groups(self.plan)
+            check_sources(self._storage, groups)
+            if has_idle(groups):
+                self._idle = IdleSources(groups, self._storage)
             self._open_feeds()
             self._rows = self._compiled(spark)
             if self._options.partitions is not None and self._query.has_state:
@@ -341,7 +349,7 @@ class SparkRun(Summarized):
             compiler = Compiler(self.plan, decoders, self._options)
             self._meter.begin(compiler.counted)
             self._query = compiler
-            return compiler.compile(rows)
+            return compiler.compile(rows, None if self._idle is None else self._idle.rows(spark))
         self._query = self._native
         self._meter.told = self._native.observed
         self._meter.begin({write.name: ["taken"] for write in self.plan.sinks})
@@ -405,6 +413,10 @@ class SparkRun(Summarized):
                 thread = threading.Thread(target=self._look_for_files, args=(source,), daemon=True)
                 self._feeding.append(thread)
                 thread.start()
+        if self._idle is not None:
+            thread = threading.Thread(target=self._look_for_idle, args=(self._idle,), daemon=True)
+            self._feeding.append(thread)
+            thread.start()
         for read in self.plan.sources:
             if read.name in self._feeds:
                 into = self._feeds[read.name]
@@ -421,6 +433,16 @@ class SparkRun(Summarized):
         except BaseException as error:  # noqa: BLE001 - wait() raises it
             self._supervisor.fail(error)
 
+    def _look_for_idle(self, idle: IdleSources) -> None:
+        """Find sources that are idle while there is nothing to read; a batch looks for itself."""
+        try:
+            while not self._supervisor.wait(idle.look_seconds) and not self._supervisor.stopping:
+                query = self._supervisor.query
+                if not self._in_batch and query.isActive and not query.status["isDataAvailable"]:
+                    idle.look()
+        except BaseException as error:  # noqa: BLE001 - wait() raises it
+            self._supervisor.fail(error)
+
     def _record_type(self, read: Read) -> pa.DataType | None:
         schema = read.source.columns
         return arrow_type(Struct(schema.fields)) if self._native is not None and schema is not None else None
@@ -431,6 +453,8 @@ class SparkRun(Summarized):
             source.manifest.begin()
         if self._query.has_state:
             plan_due_batch(self._storage)
+        if self._idle is not None:
+            self._idle.begin()
         writer = (
             self._rows.writeStream.foreachBatch(self._batch)
             .outputMode("append" if self._native is None else self._native.output_mode)
@@ -467,10 +491,14 @@ class SparkRun(Summarized):
 
     def _batch(self, rows: DataFrame, batch_id: int) -> None:
         """A batch is computed here, and written."""
+        begun = time.monotonic()
+        self._in_batch = True
         try:
             if self._supervisor.begun:  # it may begin before we know it
                 self._listener.read(self._supervisor.query)
             told = self._deliverer.deliver(self._query, rows, batch_id)
+            if self._idle is not None:
+                self._idle.after_batch(batch_id, self._running_query(), begun)
             self._meter.count(batch_id, told.counts, self._deliverer.counts)
             for missing in self._missing.take_new(told.counts):
                 log.warning("%s: %s", self.plan.name, missing)
@@ -480,6 +508,16 @@ class SparkRun(Summarized):
         except BaseException as error:
             self._failed_batch = error
             raise
+        finally:
+            self._in_batch = False
+
+    def _running_query(self) -> StreamingQuery:
+        """The query that runs a batch now, which may have begun before its start returned."""
+        while not (self._supervisor.begun and self._supervisor.query.isActive):
+            if self._supervisor.stopping:
+                raise RunFailed(f"{self.plan.name} was stopped before its first batch was done")
+            time.sleep(_BRIEF_SECONDS)
+        return self._supervisor.query
 
     def _after_failure(self, failure: Exception) -> float:
         """How long to wait before the query goes on; raises what ends the run."""
@@ -525,5 +563,7 @@ class SparkRun(Summarized):
     def _close(self) -> None:
         self._listener.stop()
         self._deliverer.close()
+        if self._idle is not None:
+            self._idle.close()
         self._events.close()
         self._home.leave()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+from pyspark.sql import DataFrame
 
 from queenstream.connectors.fitting import fit, schema_of
 from queenstream.pipeline.endpoints import Function, Memory, Sink, Source
@@ -46,12 +49,29 @@ def finished(build: Build, batches: Batches, *, end: bool) -> tuple[SparkRun, Ou
     plan = build(ends).plan()
     check(plan)
     given = {read.name: [_batch(read, batch) for batch in batches] for read in plan.sources}
-    run = SparkRun(plan, RunOptions(master="local[2]"), given, end=end)
+    run = ScriptedRun(plan, RunOptions(master="local[2]"), given, end=end)
+    run.idle = {number - 1: batch.source for number, batch in enumerate(batches) if isinstance(batch, Idle)}
     run.start()
     run.wait()
     return run, ends.outcome
 
 
+class ScriptedRun(SparkRun):
+    """A run in which a source is idle when a case says so, and not by the clock.
+
+    ``idle``: by number the batch that ends with it. The next one has no records, only the new watermark.
+    """
+
+    idle: Mapping[int, str]
+
+    def _batch(self, rows: DataFrame, batch_id: int) -> None:
+        super()._batch(rows, batch_id)
+        if batch_id in self.idle:
+            assert self._idle is not None, "a source of the plan may be idle"
+            self._idle.declare(self.idle[batch_id])
+
+
 def _batch(read: Read, batch: Any) -> Any:
-    assert not isinstance(batch, Idle), "Spark waits for every source"
+    if isinstance(batch, Idle):
+        return fit(schema_of(read.source.columns), [])
     return fit(schema_of(read.source.columns), list(batch.get(read.name, ())))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -31,6 +32,7 @@ from queenstream.spark.sinks.staged import chunks_of
 from queenstream.spark.sinks.storage import Folder
 from queenstream.spark.sources import Decoded
 from queenstream.spark.stages import Stage
+from queenstream.spark.watermarks.marks import beginning, latest
 from tests.conformance.pipelines.engines import Batches, Build, Idle, Outcome
 from tests.conformance.pipelines.spark_engine import Collected
 
@@ -107,7 +109,9 @@ class Query:
         self._graph = graph_of(plan)
         self._entries = {read.name: entry_for(plan, self._graph, read, Prepared()) for read in plan.sources}
         self._groups = [{read.name for read in group} for group in clock_groups(plan)]
+        self._marks = beginning(len(self._groups))
         self._highest: dict[int, int] = {}
+        self._seen: dict[int, int] = {}  # in the batch
         depths = range(1, 1 + max(step.depth for step in self._graph.values()))
         self._stages = [(Stage(self._graph, plan.name, depth), Handle()) for depth in depths]
         for stage, handle in self._stages:
@@ -134,9 +138,26 @@ class Query:
         for stage, handle in self._stages:
             rows = list(self._stage(stage, handle, rows))
         found = self._staged(rows)
+        self._raise()
         if len(self._highest) == len(self._groups) > 0:
             self.watermark = max(self.watermark, min(self._highest.values()) // 1_000)
         return found
+
+    def idle(self, source: str) -> dict[str, list[Any]]:
+        """A source holds nobody back until its next record; what the sinks get of the batch that says so."""
+        now = [idle or source in group for idle, group in zip(self._marks.idle, self._groups, strict=True)]
+        self._marks = replace(self._marks, idle=tuple(now))
+        return self.batch({})
+
+    def _raise(self) -> None:
+        """The rows of the source of watermarks, which has the marks of the batch before."""
+        if any(self._marks.idle):
+            for number, clock in enumerate(self._marks.clocks()):
+                if clock is not None:
+                    self._highest[number] = max(clock, self._highest.get(number, clock))
+        highest = [self._seen.pop(number, None) for number in range(len(self._groups))]
+        idle = [one and seen is None for one, seen in zip(self._marks.idle, highest, strict=True)]
+        self._marks = replace(self._marks, highest=latest(self._marks.highest, highest), idle=tuple(idle))
 
     def _staged(self, rows: list[Any]) -> dict[str, list[Any]]:
         """By sink what a task stages of these rows."""
@@ -164,6 +185,7 @@ class Query:
                 for number, group in enumerate(self._groups):
                     if clock is not None and name in group:
                         self._highest[number] = max(clock, self._highest.get(number, clock))
+                        self._seen[number] = max(clock, self._seen.get(number, clock))
 
     def _stage(self, stage: Stage, handle: Handle, rows: list[Any]) -> Iterator[Any]:
         handle.watermark = self.watermark
@@ -204,17 +226,20 @@ class StagedEngine:
         query = Query(plan)
         writes = {write.name: write.sink for write in plan.sinks}
         for decoded in _decoded(plan.sources, batches, end=end):
-            for name, rows in query.batch(decoded).items():
+            found = query.idle(decoded.source) if isinstance(decoded, Idle) else query.batch(decoded)
+            for name, rows in found.items():
                 sink = writes.get(name) or next(each for each in plan.dead_letters if each.label in name)
                 ends.outcome.sinks[sink.label].extend(rows)
         return ends.outcome
 
 
-def _decoded(reads: Sequence[Read], batches: Batches, *, end: bool) -> Iterator[dict[str, Decoded]]:
+def _decoded(reads: Sequence[Read], batches: Batches, *, end: bool) -> Iterator[dict[str, Decoded] | Idle]:
     """The batches as the entries get them; a last one without data, as Spark has when time has moved."""
     seq = 0
     for batch in batches:
-        assert not isinstance(batch, Idle), "Spark waits for every source"
+        if isinstance(batch, Idle):
+            yield batch
+            continue
         decoded: dict[str, Decoded] = {}
         for number, read in enumerate(reads):
             fitted = fit(schema_of(read.source.columns), list(batch.get(read.name, ())))

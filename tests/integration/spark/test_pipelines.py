@@ -164,14 +164,14 @@ def test_a_step_may_end_the_run_and_nothing_of_its_batch_is_written() -> None:
 
 def test_what_spark_cannot_do_is_said_before_anything_runs() -> None:
     source = Memory([{"at": 0, "seen": 0}])
-    events = Pipeline("p").source(source, idle_timeout="5s", name="events").event_time("at")
+    events = Pipeline("p").source(source, backpressure="drop_newest", name="events").event_time("at")
     totals = events.window(tumbling("1s")).aggregate(n=count())
     again = totals.event_time("window_start").window(tumbling("1m")).aggregate(n=count(), step_name="again")
     with pytest.raises(PipelineError) as problems:
         again.to(print).run()
     told = str(problems.value)
     assert "2 problems" in told
-    assert "events has an idle_timeout" in told
+    assert "events drops records (drop_newest)" in told
     assert "sets the event time after a step with state" in told
     assert told.count("test_pipelines.py:") == 2
 

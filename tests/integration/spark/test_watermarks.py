@@ -8,11 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
 
+from queenstream.connectors.fitting import fit
+from queenstream.errors import CheckpointError, RunFailed
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Queue
+from queenstream.pipeline.running import RunOptions
 from queenstream.pipeline.shorthand import count, tumbling
+from queenstream.spark.run import SparkRun
 from queenstream.testing.brokers import TemporaryBroker
+from tests.conformance.pipelines.engines import Idle, multiset
+from tests.conformance.pipelines.spark_engine import Collected
+from tests.conformance.pipelines.test_cases import CASES
 
 Row = dict[str, Any]
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(600)]
@@ -68,6 +76,114 @@ def test_windows_that_are_due_close_after_a_restart_without_another_record(
     run.stop()
     assert len(rows) == 1
     assert not (logs / "offsets" / "2").exists()
+
+
+# Idle sources
+
+
+def both(rows: list[Row], late: list[Row], idle: str = "1s") -> Pipeline[Any]:
+    """Clicks of two queues; nobody waits for the second one while it is idle."""
+    other = Pipeline("both").source(Queue("b", schema=CLICKS), name="b", idle_timeout=idle).event_time("at")
+    clicks = Pipeline("both").source(Queue("a", schema=CLICKS), name="a").event_time("at").union(other)
+    windowed = clicks.key_by("user").window(tumbling("10s")).aggregate(n=count())
+    return windowed.late(late.append).to(rows.append)
+
+
+def shown(rows: list[Row]) -> list[tuple[int, int]]:
+    """The windows, by the second when they begin."""
+    return [(int(row["window_start"].timestamp()), row["n"]) for row in rows]
+
+
+def test_windows_come_while_a_queue_is_idle_and_its_return_holds_them_back_again(
+    broker: TemporaryBroker, tmp_path: Path
+) -> None:
+    rows: list[Row] = []
+    late: list[Row] = []
+    state = tmp_path / "state"
+    with broker.client() as queen:
+
+        def push(queue: str, second: int) -> None:
+            queen.queue(queue).push([{"user": "ann", "at": second * 1_000}])
+
+        push("a", 1)
+        push("b", 2)
+        run = both(rows, late).start(checkpoint=str(state))
+        until(lambda: run.get_stats()["messages"] == 2)
+        push("a", 30)
+        until(lambda: rows)  # b is idle by now
+        assert shown(rows) == [(0, 2)]
+        push("a", 60)
+        until(lambda: len(rows) == 2)  # its watermark has followed
+        push("b", 5)
+        until(lambda: late)
+        run.stop()
+
+        # A run that waits longer knows that b is back, and how far each queue was.
+        run = both(rows, late, idle="1h").start(checkpoint=str(state))
+        push("a", 90)
+        until(lambda: run.get_stats()["messages"] == 1)
+        push("b", 75)  # a had shown 90 before the restart of Spark's own watermarks
+        until(lambda: len(rows) == 3)
+        run.stop()
+    assert shown(rows) == [(0, 2), (30, 1), (60, 1)]
+    assert [each["record"]["at"] for each in late] == [5_000]
+
+    with pytest.raises(CheckpointError, match="has sources with an idle_timeout, and this plan is different"):
+        without_idle(rows).start(checkpoint=str(state))
+
+
+def without_idle(rows: list[Row]) -> Pipeline[Any]:
+    other = Pipeline("both").source(Queue("b", schema=CLICKS), name="b").event_time("at")
+    clicks = Pipeline("both").source(Queue("a", schema=CLICKS), name="a").event_time("at").union(other)
+    return clicks.key_by("user").window(tumbling("10s")).aggregate(n=count()).to(rows.append)
+
+
+class Killed(SparkRun):
+    """A run that dies in a batch, before or after it is delivered, and before Spark knows that it is done.
+
+    Where both sources have had records, b is idle.
+    """
+
+    dies: tuple[int, bool] | None = None
+
+    def _batch(self, rows: DataFrame, batch_id: int) -> None:
+        self._die((batch_id, False))
+        super()._batch(rows, batch_id)
+        if batch_id > 0:
+            assert self._idle is not None
+            self._idle.declare("b")
+        self._die((batch_id, True))
+
+    def _die(self, here: tuple[int, bool]) -> None:
+        if self.dies == here:
+            self._failed_batch = RunFailed("killed")
+            raise self._failed_batch
+
+
+def test_that_a_source_is_idle_is_decided_once_whenever_the_driver_is_killed(tmp_path: Path) -> None:
+    case = CASES["a_source_that_is_idle_holds_nobody_back"]
+    ends = Collected()
+    plan = case.build(ends).plan()
+    options = RunOptions(master="local[2]", checkpoint=str(tmp_path))
+    given = {
+        read.name: [
+            fit(None, [] if isinstance(batch, Idle) else list(batch.get(read.name, ())))
+            for batch in case.batches
+        ]
+        for read in plan.sources
+    }
+    deaths = [(batch, delivered) for batch in (1, 2, 3) for delivered in (False, True)]
+    for dies in [*deaths, None]:
+        run = Killed(plan, options, given, end=False)
+        run.dies = dies
+        run.start()
+        if dies is None:
+            run.wait()
+        else:
+            with pytest.raises(RunFailed, match="killed"):
+                run.wait()
+    for sink, expected in case.expected.items():
+        assert multiset(ends.outcome.sinks[sink]) == multiset(expected)
 
 
 def entry(path: Path) -> Row:

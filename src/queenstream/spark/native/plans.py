@@ -22,6 +22,7 @@ from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.records import short
 from queenstream.schemas import Schema
 from queenstream.spark.aggregating import SEQ, TIME
+from queenstream.spark.compile import clock_groups
 from queenstream.spark.expressions import RECORD, NotNative
 from queenstream.spark.graph import clocks_of
 from queenstream.spark.metrics import Observed
@@ -44,6 +45,7 @@ from queenstream.spark.sinks.delivery import Outputs, SinkBatch, is_ordered
 from queenstream.spark.sinks.frames import FrameOutput
 from queenstream.spark.sinks.stage import StageOptions
 from queenstream.spark.sources import marks_end
+from queenstream.spark.watermarks.idle import has_idle
 
 _SWITCH = "_enable_debugging_cache"
 
@@ -251,6 +253,8 @@ class Native:
         """With state: all that leads to that step, and the step."""
         node = self._with_state
         assert node is not None
+        if has_idle(clock_groups(self._plan)):
+            raise NotNative("a source that may be idle")
         clock_of, make = _STATE[type(node)]
         clock, clocks, taken = clock_of(node), clocks_of(self._plan), set[Node]()
 

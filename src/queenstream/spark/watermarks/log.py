@@ -43,6 +43,25 @@ def plan_due_batch(storage: SmallFiles) -> int | None:
     return last + 1
 
 
+def last_batch(storage: SmallFiles) -> int | None:
+    """The last batch that Spark has planned; None: there is none."""
+    return _last(storage, _OFFSETS)
+
+
+def positions(storage: SmallFiles, batch: int) -> list[Any]:
+    """How far each source is read in a batch, in the order in which the query has them."""
+    planned = _entry(storage, f"{_OFFSETS}/{batch}")
+    return [] if planned is None else [_offset(line) for line in planned[2:]]
+
+
+def _offset(line: str) -> Any:
+    """An offset: JSON for all sources but Spark's oldest ones."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return line
+
+
 def _last(storage: SmallFiles, log: str) -> int | None:
     return max((int(name) for name in storage.names(log) if name.isdecimal()), default=None)
 
