@@ -338,8 +338,9 @@ class SparkRun(Summarized):
 
     def _compiled(self, spark: SparkSession) -> DataFrame:
         files = self._sources.files
-        if (self._feeds or files) and self._native is not None:  # now that there is something to read from
-            self._native = native(self.plan, self._sources.rows)
+        watermarks = None if self._idle is None else self._idle.rows(spark)
+        if self._native is not None and (self._feeds or files or watermarks is not None):
+            self._native = native(self.plan, self._sources.rows, watermarks)  # now there is something to read
         if self._native is None:
             decoders = {
                 read.name: self._sources.decoder(number, read)
@@ -349,7 +350,7 @@ class SparkRun(Summarized):
             compiler = Compiler(self.plan, decoders, self._options)
             self._meter.begin(compiler.counted)
             self._query = compiler
-            return compiler.compile(rows, None if self._idle is None else self._idle.rows(spark))
+            return compiler.compile(rows, watermarks)
         self._query = self._native
         self._meter.told = self._native.observed
         self._meter.begin({write.name: ["taken"] for write in self.plan.sinks})

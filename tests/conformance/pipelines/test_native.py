@@ -12,7 +12,7 @@ from queenstream import aggregates, windows
 from queenstream.pipeline.builder import Pipeline
 from queenstream.spark.run import SparkRun
 from tests.conformance.pipelines import oracle
-from tests.conformance.pipelines.engines import Build, Ends, LocalEngine, Row, multiset
+from tests.conformance.pipelines.engines import Batches, Build, Ends, Idle, LocalEngine, Row, multiset
 from tests.conformance.pipelines.spark_engine import Collected, finished
 from tests.conformance.pipelines.test_oracle import ms
 from tests.sparks import is_native
@@ -159,6 +159,34 @@ def test_joins(how: oracle.How, within: int, grace: int, ended: bool) -> None:
 
 def _joined(batch: list[Row]) -> list[Row]:
     return [{name: row[name] for name in ("id", "user", "at")} for row in batch]
+
+
+def test_a_side_that_is_idle_does_not_hold_back_a_join() -> None:
+    def build(io: Ends) -> Pipeline[Any]:
+        schema = "id string, user string, at bigint"
+        right = Pipeline("right").source(io.source("right", schema), name="right", idle_timeout="5s")
+        return (
+            Pipeline("join")
+            .source(io.source("left", schema), name="left")
+            .event_time("at")
+            .join(right.event_time("at"), on="user", within="1s", how="left")
+            .to(io.sink("out"))
+        )
+
+    def click(number: str, at: int) -> Row:
+        return {"id": number, "user": "ann", "at": at}
+
+    batches: Batches = [
+        {"left": [click("l1", 1_000), click("l2", 5_000)], "right": [click("r1", 500)]},
+        {"left": [click("l3", 10_000)]},
+        Idle("right"),
+        {"right": [click("r2", 9_500)]},  # too late for l2, but not for l3
+    ]
+    run, outcome = finished(build, batches, end=False)
+    here = LocalEngine().run(build, batches, end=False)
+    assert multiset(outcome.sinks["out"]) == multiset(here.sinks["out"])
+    assert len(here.sinks["out"]) == 2
+    needs_no_python(run, "StreamingSymmetricHashJoin")
 
 
 def test_rows_of_a_join_are_named_as_everywhere() -> None:

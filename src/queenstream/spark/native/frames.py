@@ -18,6 +18,7 @@ from queenstream.spark.expressions import RECORD, Compiler, NotNative, Typed
 from queenstream.spark.keyed.base import FOREVER
 from queenstream.spark.kinds import spark_type
 from queenstream.spark.native.failures import FAILURE, FAILURE_TYPE, Failures
+from queenstream.spark.watermarks.idle import observed, raised
 
 CLOCK, ENDED, DUE = "clock", "ended", "due"
 _MILLISECOND_US = 1_000
@@ -40,6 +41,10 @@ class Clock:
         """How far the watermark stays behind, as Spark writes it."""
         return f"{self.delay_us} microseconds"
 
+    def watch(self, rows: DataFrame) -> DataFrame:
+        """Rows with a watermark by the clock that is in them."""
+        return rows.withWatermark(CLOCK, self.delay)
+
     def of(self, time: Column) -> Column:
         """The clock of an event time."""
         us = f.unix_micros(time) + f.lit(self.shift_us)
@@ -50,6 +55,30 @@ class Clock:
     def time_of(self, watermark_us: int) -> int:
         """The event time, in µs, that Spark's watermark stands for: the latest that was seen."""
         return (watermark_us + self.delay_us) // self.scale - self.shift_us
+
+
+@dataclass(frozen=True)
+class IdleClock(Clock):
+    """The clock of a group of sources that waits for others, or that others wait for, unless it is idle.
+
+    ``group``: its number; ``watermarks``: what raises the watermarks of idle groups.
+    """
+
+    group: int = 0
+    watermarks: DataFrame | None = None
+
+    def watch(self, rows: DataFrame) -> DataFrame:
+        """The rows that raise the watermark have no ``seq``, and end here."""
+        assert self.watermarks is not None, "there is a source of watermarks"
+        shown = {CLOCK: f.timestamp_micros(CLOCK), ENDED: f.lit(False)}
+        empty = (
+            shown.get(each.name, f.lit(None).cast(each.dataType)).alias(each.name) for each in rows.schema
+        )
+        clocks = raised(self.watermarks, self.group).select(*empty)
+        rows = super().watch(observed(rows, self.group).union(clocks))
+        # By way of the clock, as in ``Frame.behind``; a record that a step failed on may have none.
+        raises = (f.col(CLOCK) > f.timestamp_micros(f.lit(0))) & f.col(SEQ).isNull()
+        return rows.where(~f.coalesce(raises, f.lit(False)))
 
 
 @dataclass(frozen=True)
@@ -103,7 +132,7 @@ class Frame:
 
     def watermarked(self, clock: Clock) -> Frame:
         """With a watermark by the clock that is there; the row that says it is over, ends here."""
-        rows = self.rows.withWatermark(CLOCK, clock.delay)
+        rows = clock.watch(self.rows)
         if self.ends:
             rows = rows.where(f.col(CLOCK) < _forever()).drop(ENDED)
         return replace(self, rows=rows, ends=False, watched=True)

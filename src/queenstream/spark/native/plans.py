@@ -7,7 +7,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from pyspark.errors import utils
@@ -28,7 +28,7 @@ from queenstream.spark.graph import clocks_of
 from queenstream.spark.metrics import Observed
 from queenstream.spark.native import joining, windowed
 from queenstream.spark.native.failures import MISFIT, FailureReader, Failures, count_name, kept_by
-from queenstream.spark.native.frames import Clock, Frame
+from queenstream.spark.native.frames import Clock, Frame, IdleClock
 from queenstream.spark.native.needed import needed
 from queenstream.spark.native.replays import Replays
 from queenstream.spark.native.stage import StageColumns
@@ -45,7 +45,6 @@ from queenstream.spark.sinks.delivery import Outputs, SinkBatch, is_ordered
 from queenstream.spark.sinks.frames import FrameOutput
 from queenstream.spark.sinks.stage import StageOptions
 from queenstream.spark.sources import marks_end
-from queenstream.spark.watermarks.idle import has_idle
 
 _SWITCH = "_enable_debugging_cache"
 
@@ -53,12 +52,14 @@ _SWITCH = "_enable_debugging_cache"
 class Native:
     """A plan without Python. ``load`` gives the rows of a source, in the columns of ``source_columns``.
 
-    ``NotNative``, if it needs Python.
+    ``watermarks``: what raises the watermarks of idle sources, if there may be some. ``NotNative``, if the
+    plan needs Python.
     """
 
-    def __init__(self, plan: Plan, load: Load) -> None:
+    def __init__(self, plan: Plan, load: Load, watermarks: DataFrame | None = None) -> None:
         self._plan = plan
         self._load = load
+        self._watermarks = watermarks
         self._loaded: dict[nodes.Read, DataFrame] = {}
         self._failures = Failures(plan)
         self._replays = Replays(plan, self._letters_of)
@@ -253,8 +254,6 @@ class Native:
         """With state: all that leads to that step, and the step."""
         node = self._with_state
         assert node is not None
-        if has_idle(clock_groups(self._plan)):
-            raise NotNative("a source that may be idle")
         clock_of, make = _STATE[type(node)]
         clock, clocks, taken = clock_of(node), clocks_of(self._plan), set[Node]()
 
@@ -264,7 +263,7 @@ class Native:
             if isinstance(step, nodes.Read):
                 taken.add(step)
                 is_main = failures.part == "main"
-                own = clock if step in clocks and is_main else None
+                own = self._own_clock(step, clock) if step in clocks and is_main else None
                 counted = self._is_counted and is_main
                 return read(step, failures, self._rows_of(step), counted=counted, clock=own)
             if len(step.inputs) > 1:
@@ -274,8 +273,8 @@ class Native:
             if step not in clocks or failures.part != "main":
                 return through(step, coming)
             if isinstance(step, nodes.EventTime):
-                return event_time(step, coming, clock)
-            return through(step, coming).watch(clock)
+                return event_time(step, coming, self._own_clock(step, clock))
+            return through(step, coming).watch(self._own_clock(step, clock))
 
         def came_back(step: Node, failures: Failures) -> list[Frame]:
             found = self._replays.after(step, failures.of_replays())
@@ -296,6 +295,14 @@ class Native:
             made = made.beside([*others, *self._replays.others(made.schema, self._failures.of_replays())])
         return node, made
 
+    def _own_clock(self, step: Node, clock: Clock) -> Clock:
+        """The clock of a step that sets the time, which others may not wait for."""
+        if self._watermarks is None:
+            return clock
+        reads = clocks_of(self._plan)[step]
+        [group] = [at for at, group in enumerate(clock_groups(self._plan)) if reads & set(group)]
+        return IdleClock(**asdict(clock), group=group, watermarks=self._watermarks)
+
     def _letters_of(self, node: nodes.Replay) -> DataFrame:
         """The rows of the letters that come back."""
         if node not in self._loaded:
@@ -310,11 +317,11 @@ class Native:
         return self._loaded[node]
 
 
-def native(plan: Plan, load: Load) -> Native | None:
+def native(plan: Plan, load: Load, watermarks: DataFrame | None = None) -> Native | None:
     """The plan without Python; None if it needs some."""
     try:
         with unwatched():
-            return Native(plan, load)
+            return Native(plan, load, watermarks)
     except NotNative:
         return None
 

@@ -74,7 +74,7 @@ def read(
     if counted:
         rows = rows.observe(count_name("taken", node.name), number_of(~bad).alias("taken"))
     if clock is not None:  # right behind the counts: neither has generated code, and each gap in it costs
-        rows = rows.withWatermark(CLOCK, clock.delay)
+        rows = clock.watch(rows)
     return _kept(node, Frame(rows, schema, failures, watched=clock is not None), bad, failure)
 
 

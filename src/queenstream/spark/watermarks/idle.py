@@ -25,6 +25,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import TimestampType
 
 from queenstream.errors import CheckpointError
 from queenstream.pipeline.nodes import Read
@@ -196,8 +197,10 @@ def _logged(storage: SmallFiles, batch: int) -> Marks | None:
 
 
 def observed(rows: DataFrame, number: int) -> DataFrame:
-    """Rows of a group with their clock; a batch tells the highest."""
-    return rows.observe(_name(number), f.max(CLOCK).alias(CLOCK))
+    """Rows of a group with their clock, in µs or as a time; a batch tells the highest."""
+    is_time = rows.schema[CLOCK].dataType == TimestampType()
+    clock = f.unix_micros(CLOCK) if is_time else f.col(CLOCK)
+    return rows.observe(_name(number), f.max(clock).alias(CLOCK))
 
 
 def raised(watermarks: DataFrame, number: int) -> DataFrame:

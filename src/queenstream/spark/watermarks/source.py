@@ -45,7 +45,7 @@ class WatermarkReader(DataSourceStreamReader):
         """No group has had a record."""
         return beginning(self._groups).offset()
 
-    def latestOffset(  # type: ignore[override]  # noqa: N802  # Spark 4.1 gives no arguments
+    def latestOffset(  # noqa: N802  # Spark 4.1 gives no arguments
         self,
         start: dict[str, Any] | None = None,
         limit: ReadLimit | None = None,  # noqa: ARG002
