@@ -5,7 +5,12 @@ that it has dropped, one for each key and window, however many records were in i
 drops groups of records that later windows still take. Nothing in a query knows the watermark before that.
 
 But it tells exactly whether a batch had any. Such a batch is read once more, by itself, and the records whose
-last window had closed are counted.
+last window had closed are counted: in the tasks, between the offsets of Spark's log, so no more than the
+batch had, and at the watermark of the batch.
+
+To count in the query itself costs more, in all batches. Windows over 2 million rows of Parquet took 8 %
+longer with a count by ``observe`` (it interrupts Spark's generated code), and 11 % longer with the watermark
+from a scalar subquery and the metrics of two filters (it is a job more in each batch).
 """
 
 from __future__ import annotations

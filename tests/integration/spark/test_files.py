@@ -250,12 +250,16 @@ def test_windows_close_once_all_files_are_read(tmp_path: Path, form: FileFormat)
         windows(tmp_path / "in", found.append, form).run(checkpoint=state, summary=False)
 
 
-def test_late_records_of_files_are_counted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("remote", [False, True], ids=["folder", "elsewhere"])
+def test_late_records_of_files_are_counted(tmp_path: Path, elsewhere: str, remote: bool) -> None:
     write(tmp_path / "in" / "a.parquet", rows_of(30, 31))
     write(tmp_path / "in" / "b.parquet", rows_of(45, 46))
     write(tmp_path / "in" / "c.parquet", rows_of(1, 2, 47))
     found: list[Row] = []
-    run = windows(tmp_path / "in", found.append, "parquet", max_files=1).start(summary=False)
+    state = f"{elsewhere}/state" if remote else None
+    run = windows(tmp_path / "in", found.append, "parquet", max_files=1).start(
+        checkpoint=state, summary=False
+    )
     run.wait()
     assert [row["n"] for row in found] == [2, 3]
     [late] = [value for name, value in run.get_stats().items() if name.endswith(".late") and value]

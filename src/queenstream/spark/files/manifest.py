@@ -31,6 +31,9 @@ FILE_BITS = 26
 
 _BLOCK = 128 << 20
 _LAST = (1 << FILE_BITS) - 1
+_COMPACTED = (
+    100  # batches until the next compacted entry of Spark's log, at most: 10, unless a session says more
+)
 
 
 class Manifest:
@@ -167,12 +170,22 @@ def _refuse_feed(folder: str) -> None:
         )
 
 
-def files_of_batches(log: Path, after: int, upto: int) -> list[str]:
-    """The files that Spark's source had in some of its own batches, by its log."""
+def files_of_batches(storage: Storage, log: str, after: int, upto: int) -> list[str]:
+    """The files that Spark's source had in some of its own batches, by its log.
+
+    An entry of the log has the files of one batch; one that Spark has compacted has those of all until then.
+    """
     found: dict[str, int] = {}
-    for path in log.iterdir():
-        if path.name[0] != ".":
-            for line in path.read_text().splitlines()[1:]:
-                each = json.loads(line)
-                found[each["path"]] = each["batchId"]
+    for batch in range(after + 1, upto + 1):
+        if batch not in found.values():
+            found |= _entry_of(storage, log, batch)
     return [uri for uri, batch in found.items() if after < batch <= upto]
+
+
+def _entry_of(storage: Storage, log: str, batch: int) -> dict[str, int]:
+    for name in (f"{batch}", *(f"{later}.compact" for later in range(batch, batch + _COMPACTED))):
+        entry = storage.read(f"{log}/{name}")
+        if entry is not None:
+            lines = [json.loads(line) for line in entry.decode().splitlines()[1:]]
+            return {each["path"]: each["batchId"] for each in lines}
+    raise CheckpointError(f"{log} has no batch {batch}; put a copy back")

@@ -83,13 +83,14 @@ class FileSource:
         self._plan = plan
         self._read = read
         self._source: Files = read.source
-        self._home = home
         most = told.max_batch_bytes or _CORE_BYTES * max(2, spark.sparkContext.defaultParallelism)
         self._most_bytes = most
         local = home.folder is not None
         root = str(home.folder) if local else home.root
+        self._storage: Storage = LocalStorage(spark) if local else RemoteStorage(spark)
+        self._log = f"{root}/spark/sources"
         self.manifest = Manifest(
-            LocalStorage(spark) if local else RemoteStorage(spark),
+            self._storage,
             _storage_of(spark, self._source),
             f"{root}/feed/{slug(read.name)}",
             str(self._source.path) if self._source.remote else self._source.place,
@@ -138,10 +139,8 @@ class FileSource:
 
     def again(self, schema: Schema, number: int, start: Any, end: Any) -> DataFrame:
         """The typed rows of a batch that was read before, by Spark's offsets; the source has this number."""
-        assert self._home.folder is not None, "Spark's log is looked for in a folder"
-        log = self._home.folder / "spark" / "sources" / str(number)
         after = -1 if start is None else start["logOffset"]
-        files = files_of_batches(log, after, end["logOffset"])
+        files = files_of_batches(self._storage, f"{self._log}/{number}", after, end["logOffset"])
         end = self.manifest.end_prefix
         files = [each for each in files if end is None or not each.startswith(end)]
 

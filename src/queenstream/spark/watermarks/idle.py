@@ -129,7 +129,7 @@ class IdleSources:
             self._decide(self._quiet(self._clock()))
 
     def declare(self, source: str) -> None:
-        """The group of a source is idle."""
+        """The group of a source is idle, whatever the clock says: for tests."""
         with self._lock:
             self._decide(
                 [
