@@ -72,13 +72,13 @@ def test_nothing_is_planned_where_nothing_is_due(home: Home) -> None:
 
 def groups(idle: str | None = "5s") -> Groups:
     """Those of two sources, the second of which may be idle."""
-    other = Pipeline("p").source(Memory([]), name="b", idle_timeout=idle).event_time("at")
+    other: Pipeline[Any] = Pipeline("p").source(Memory([]), name="b", idle_timeout=idle).event_time("at")
     both = Pipeline("p").source(Memory([]), name="a").event_time("at").union(other)
     return clock_groups(both.window(tumbling("1s")).aggregate(n=count()).to(print).plan())
 
 
 def test_only_plans_with_sources_that_wait_for_an_idle_one_need_more_than_sparks_watermark() -> None:
-    alone = Pipeline("p").source(Memory([]), idle_timeout="5s").event_time("at")
+    alone: Pipeline[Any] = Pipeline("p").source(Memory([]), idle_timeout="5s").event_time("at")
     plan = alone.window(tumbling("1s")).aggregate(n=count()).to(print).plan()
     assert [has_idle(each) for each in (groups(), groups(None), clock_groups(plan))] == [True, False, False]
 

@@ -56,9 +56,10 @@ def _timeout(group: Sequence[Read]) -> float | None:
 def check_sources(storage: SmallFiles, groups: Groups) -> None:
     """Refuse a checkpoint whose query had other sources: with that of watermarks, or without."""
     before = last_batch(storage)
-    if before is None:
+    logged = [] if before is None else positions(storage, before)
+    if not logged:  # Spark says what is wrong with its log
         return
-    had = any(is_marks(each) for each in positions(storage, before))
+    had = any(is_marks(each) for each in logged)
     if had != has_idle(groups):
         told = "has sources with an idle_timeout" if had else "has no source with an idle_timeout"
         raise CheckpointError(
