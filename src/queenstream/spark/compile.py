@@ -25,6 +25,7 @@ from queenstream.spark.sinks.stage import StageFlow, StageOptions
 from queenstream.spark.sinks.two_phase import RecordStage
 from queenstream.spark.sources import Decoder
 from queenstream.spark.stages import Entry, ReplayEntry, Stage, StageEntry
+from queenstream.spark.watermarks.idle import counted as counted_rows
 from queenstream.spark.watermarks.idle import observed, raised
 
 _GROUPS_IN_PARTITION = 16  # which groups are in a partition, their hashes decide
@@ -143,11 +144,13 @@ class Compiler:
             [rows] = sources.values()
             return rows
         groups_of_passing = _groups_of_passing(next(iter(sources.values())).sparkSession)
+        groups = clock_groups(self._plan)
+        timed = {read for group in groups for read in group}
+        if watermarks is not None:
+            sources = {**sources, **{each.name: counted_rows(sources[each.name], each) for each in timed}}
         entries = {
             read.name: self._entry(read, sources[read.name], groups_of_passing) for read in self._plan.sources
         }
-        groups = clock_groups(self._plan)
-        timed = {read for group in groups for read in group}
         clocked = [_together([entries[read.name] for read in group]) for group in groups]
         if watermarks is not None:
             clocked = [

@@ -160,6 +160,31 @@ def test_a_queue_that_has_had_no_message_holds_a_join_back_until_it_is_idle(
     assert [row["n"] for row in rows] == [1]
 
 
+def test_records_that_a_filter_drops_show_that_a_queue_is_not_idle(
+    broker: TemporaryBroker, tmp_path: Path
+) -> None:
+    rows: list[Row] = []
+    schema = "n int, at bigint"
+    other = Pipeline("join").source(Queue("b", schema=schema), name="b", idle_timeout="2s")
+    pipeline = Pipeline("join").source(Queue("a", schema=schema), name="a").event_time("at")
+    pipeline = pipeline.join(other.filter("n > 0").event_time("at"), on="n", within="1s")
+    with broker.client() as queen:
+        queen.queue("a").push([{"n": 1, "at": at} for at in (1_000, 9_000, 20_000)])
+        queen.queue("b").push([{"n": 1, "at": 1_500}])
+        run = pipeline.to(rows.append).start(checkpoint=str(tmp_path))
+        until(lambda: len(rows) == 1)
+        end = time.monotonic() + 4
+        while time.monotonic() < end:
+            queen.queue("b").push([{"n": 0, "at": 0}])
+            time.sleep(0.2)
+        queen.queue("b").push([{"n": 1, "at": 9_500}])  # too late if b had been idle
+        queen.queue("a").push([{"n": 2, "at": 30_000}])
+        queen.queue("b").push([{"n": 2, "at": 30_000}])
+        until(lambda: len(rows) == 3)
+        run.stop()
+    assert sorted(row["n"] for row in rows) == [1, 1, 2]
+
+
 class Killed(SparkRun):
     """A run that dies in a batch, before or after it is delivered, and before Spark knows that it is done.
 

@@ -45,6 +45,7 @@ from queenstream.spark.sinks.delivery import Outputs, SinkBatch, is_ordered
 from queenstream.spark.sinks.frames import FrameOutput
 from queenstream.spark.sinks.stage import StageOptions
 from queenstream.spark.sources import marks_end
+from queenstream.spark.watermarks.idle import counted
 
 _SWITCH = "_enable_debugging_cache"
 
@@ -313,7 +314,8 @@ class Native:
         """The rows of a source. The same ones for all who ask: to Spark it is one source then."""
         if node not in self._loaded:
             check_readable(node)
-            self._loaded[node] = self._load(node, needed(self._plan, node))
+            rows = self._load(node, needed(self._plan, node))
+            self._loaded[node] = rows if self._watermarks is None else counted(rows, node)
         return self._loaded[node]
 
 

@@ -43,14 +43,11 @@ Groups = Sequence[Sequence[Read]]
 
 def has_idle(groups: Groups) -> bool:
     """Whether a group may be idle, and another one waits for it."""
-    return len(groups) > 1 and any(_timeout(group) is not None for group in groups)
+    return len(groups) > 1 and any(_may_be_idle(group) for group in groups)
 
 
-def _timeout(group: Sequence[Read]) -> float | None:
-    """After how many seconds without a record a group is idle; None: never."""
-    limits = [read.idle_timeout for read in group]
-    known = [limit.total_seconds() for limit in limits if limit is not None]
-    return max(known) if known and len(known) == len(limits) else None
+def _may_be_idle(group: Sequence[Read]) -> bool:
+    return all(read.idle_timeout is not None for read in group)
 
 
 def check_sources(storage: SmallFiles, groups: Groups) -> None:
@@ -77,18 +74,20 @@ class IdleSources:
         self._groups = groups
         self._storage = storage
         self._clock = clock
-        self._timeouts = [_timeout(group) for group in groups]
+        self._reads = [read for group in groups for read in group]
         self._folder = Path(tempfile.mkdtemp(prefix="queenstream-watermarks-"))
         self._lock = threading.Lock()
         self._marks = beginning(len(groups))
         self._issued = self._marks
         self._batch = -1
-        self._seen = [0.0] * len(groups)  # when each group had records last
+        self._seen = dict.fromkeys(self._reads, 0.0)  # when each source had records last
 
     @property
     def look_seconds(self) -> float:
         """How often to look whether a group is idle while no batch runs."""
-        least = min(timeout for timeout in self._timeouts if timeout is not None)
+        least = min(
+            each.idle_timeout.total_seconds() for each in self._reads if each.idle_timeout is not None
+        )
         return min(_MOST_LOOK_SECONDS, max(_LEAST_LOOK_SECONDS, least / 4))
 
     def rows(self, spark: SparkSession) -> DataFrame:
@@ -98,7 +97,7 @@ class IdleSources:
     def begin(self) -> None:
         """A query is about to start: its first rows are the marks that are known."""
         with self._lock:
-            self._seen = [self._clock()] * len(self._groups)
+            self._seen = dict.fromkeys(self._reads, self._clock())
             before = last_batch(self._storage)
             logged = None if before is None else _logged(self._storage, before)
             batch, stored = _stored(self._storage)
@@ -113,13 +112,15 @@ class IdleSources:
 
     def after_batch(self, batch: int, query: StreamingQuery, begun: float) -> None:
         """Take what a batch has shown, before it is done. ``begun``: when it began, by the clock."""
-        found = [_observed(query, number) for number in range(len(self._groups))]
+        found = [_observed(query, _clock_of(number)) for number in range(len(self._groups))]
+        active = {each for each in self._reads if _observed(query, _rows_of(each))}
         with self._lock:
             self._batch = batch
-            idle = list(self._marks.idle)
-            for number, high in enumerate(found):
-                if high is not None:
-                    self._seen[number], idle[number] = begun, False
+            self._seen |= dict.fromkeys(active, begun)
+            idle = [
+                idle and not active & set(group)
+                for idle, group in zip(self._marks.idle, self._groups, strict=True)
+            ]
             highest = latest(self._marks.highest, found)
             self._change(replace(self._marks, highest=highest, idle=tuple(idle)))
             self._decide(self._quiet(begun))
@@ -149,11 +150,11 @@ class IdleSources:
         return self._folder / "marks.json"
 
     def _quiet(self, now: float) -> list[int]:
-        return [
-            number
-            for number, timeout in enumerate(self._timeouts)
-            if timeout is not None and now - self._seen[number] >= timeout
-        ]
+        def is_quiet(read: Read) -> bool:
+            limit = read.idle_timeout
+            return limit is not None and now - self._seen[read] >= limit.total_seconds()
+
+        return [number for number, group in enumerate(self._groups) if all(map(is_quiet, group))]
 
     def _decide(self, numbers: Iterable[int]) -> None:
         """These groups are idle. Spark gets to know of it if it makes a difference."""
@@ -201,7 +202,12 @@ def observed(rows: DataFrame, number: int) -> DataFrame:
     """Rows of a group with their clock, in µs or as a time; a batch tells the highest."""
     is_time = rows.schema[CLOCK].dataType == TimestampType()
     clock = f.unix_micros(CLOCK) if is_time else f.col(CLOCK)
-    return rows.observe(_name(number), f.max(clock).alias(CLOCK))
+    return rows.observe(_clock_of(number), f.max(clock).alias(CLOCK))
+
+
+def counted(rows: DataFrame, read: Read) -> DataFrame:
+    """Rows of a source; a batch tells how many they are, also of those that have no time."""
+    return rows.observe(_rows_of(read), f.count(f.lit(1)).alias("rows"))
 
 
 def raised(watermarks: DataFrame, number: int) -> DataFrame:
@@ -209,14 +215,18 @@ def raised(watermarks: DataFrame, number: int) -> DataFrame:
     return watermarks.where(f.col(GROUP) == number).select(CLOCK)
 
 
-def _name(number: int) -> str:
-    return f"queenstream clock {number}"
+def _clock_of(group: int) -> str:
+    return f"queenstream clock {group}"
 
 
-def _observed(query: StreamingQuery, number: int) -> int | None:
-    """The highest clock of a group in the batch that runs now; None: it had no records with a time."""
+def _rows_of(read: Read) -> str:
+    return f"queenstream rows {read.name}"
+
+
+def _observed(query: StreamingQuery, name: str) -> int | None:
+    """What was observed in the batch that runs now; None: nothing, or of no rows."""
     of_java: Any = query._jsq
-    found = of_java.streamingQuery().lastExecution().observedMetrics().get(_name(number))
+    found = of_java.streamingQuery().lastExecution().observedMetrics().get(name)
     if not found.isDefined() or found.get().isNullAt(0):
         return None
     return int(found.get().getLong(0))
