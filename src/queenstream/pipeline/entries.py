@@ -89,7 +89,8 @@ def _window(facts: Mapping[str, str], entry: Any) -> dict[str, Any]:
 def _aggregates(facts: Mapping[str, str], states: list[Any]) -> dict[str, Any]:
     """The states of aggregates by name, as far as the names are plain enough to be found."""
     names = re.findall(r"(?:^|, )([^\W\d]\w*) = ", facts["aggregates"])
-    return {"aggregates": dict(zip(names, states, strict=True)) if len(names) == len(states) else states}
+    # The last ones may have been added since this was stored.
+    return {"aggregates": dict(zip(names, states, strict=False)) if len(names) >= len(states) else states}
 
 
 def _time(at: int | None) -> Any:

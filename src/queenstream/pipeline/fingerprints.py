@@ -8,6 +8,7 @@ A checkpoint holds the places in the sources and the state of steps, each under 
 - A new source starts where its ``start`` says, a new step with state starts empty.
 - A source or a step with state that is gone, or was renamed, leaves its state behind: somebody must want
   that.
+- Aggregates may be added at the end: open windows count from nothing for them.
 - A step whose windows, keys, event time, aggregates or join are others cannot use its state: start afresh, or
   give the step a new name. The same goes for a source that is another one now.
 
@@ -32,7 +33,7 @@ from queenstream.pipeline.nodes import Node
 Facts: TypeAlias = Mapping[str, Mapping[str, str]]
 """For each step that a checkpoint knows: what its part of the checkpoint depends on."""
 
-Verdict: TypeAlias = Literal["kept", "new", "gone", "changed"]
+Verdict: TypeAlias = Literal["kept", "extended", "new", "gone", "changed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Change:
     @property
     def harmless(self) -> bool:
         """Whether a run may go on from the checkpoint without being told to."""
-        return self.verdict in ("kept", "new") or not self.matters
+        return self.verdict in ("kept", "extended", "new") or not self.matters
 
 
 def state_of(plan_nodes: Iterable[Node]) -> dict[str, dict[str, str]]:
@@ -94,6 +95,9 @@ def _change(step: str, old: Mapping[str, str], new: Mapping[str, str] | None) ->
     differing = [fact for fact in {**old, **new} if old.get(fact) != new.get(fact)]
     if not differing:
         return Change(step, "kept", "nothing that it depends on has changed")
+    if differing == ["aggregates"] and new["aggregates"].startswith(f"{old['aggregates']}, "):
+        added = new["aggregates"].removeprefix(f"{old['aggregates']}, ")
+        return Change(step, "extended", f"{added} is new, and counts from nothing in windows that are open")
     told = (f"{fact} was {old.get(fact, 'not set')}, is {new.get(fact, 'not set')}" for fact in differing)
     return Change(step, "changed", "; ".join(told))
 

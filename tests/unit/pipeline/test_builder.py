@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queenstream import windows
-from queenstream.aggregates import first, sum_
+from queenstream.aggregates import first, max_, sum_
 from queenstream.errors import ConfigError
 from queenstream.pipeline import nodes
 from queenstream.pipeline.builder import Pipeline
@@ -541,6 +541,21 @@ def test_a_step_that_changed_cannot_use_its_state(changed: Plan, why: str) -> No
     assert changed.fingerprint != counted().fingerprint
     [change] = [change for change in compare(counted().state, changed.state) if change.verdict != "kept"]
     assert (change.step, change.verdict, change.why, change.harmless) == ("aggregate", "changed", why, False)
+
+
+def test_aggregates_are_added_at_the_end() -> None:
+    before = queue().key_by("user").window("5m", time="at")
+    some = before.aggregate(n=count(), step_name="sums").to(print).plan()
+    more = before.aggregate(n=count(), last=max_("at"), step_name="sums").to(print).plan()
+    other = before.aggregate(last=max_("at"), n=count(), step_name="sums").to(print).plan()
+
+    def change(old: Plan, new: Plan) -> tuple[str, bool]:
+        [found] = [each for each in compare(old.state, new.state) if each.verdict != "kept"]
+        return found.verdict, found.harmless
+
+    assert change(some, more) == ("extended", True)
+    assert change(more, some) == ("changed", False)
+    assert change(some, other) == ("changed", False)
 
 
 def test_a_renamed_step_says_how_to_keep_its_state() -> None:

@@ -182,7 +182,7 @@ def _carried(changes: Sequence[Change]) -> str:
     >>> _carried([Change("totals", "kept", ""), Change("seen", "new", "it starts from nothing")])
     'state is carried over (totals); new: seen'
     """
-    kept = ", ".join(change.step for change in changes if change.verdict == "kept")
+    kept = ", ".join(change.step for change in changes if change.verdict in ("kept", "extended"))
     new = ", ".join(change.step for change in changes if change.verdict == "new")
     parts = [f"state is carried over ({kept})" if kept else "it starts from nothing"]
     return "; ".join([*parts, f"new: {new}"] if new and kept else parts)

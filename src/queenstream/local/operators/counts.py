@@ -109,4 +109,10 @@ class CountOperator(WindowedOperator):
 
     def restore_entry(self, value: Any) -> None:
         key, position, windows = value
-        self._lanes[key] = Lane(position, [Filling(*each) for each in windows])
+        self._lanes[key] = Lane(
+            position,
+            [
+                Filling(number, first, last, self.folds.restored(states))
+                for number, first, last, states in windows
+            ],
+        )

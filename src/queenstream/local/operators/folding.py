@@ -52,6 +52,10 @@ class Folds:
             states[at] = init()
         return states
 
+    def restored(self, states: States) -> States:
+        """Accumulators from a checkpoint; aggregates that were added since then begin with nothing."""
+        return states if len(states) == len(self._all) else [*states, *self.new()[len(states) :]]
+
     def finish(self, states: States) -> list[Any]:
         """The values of the aggregates."""
         return [finish(held) for finish, held in zip(self._finishes, states, strict=True)]

@@ -151,4 +151,4 @@ class GridOperator(WindowedOperator):
 
     def restore_entry(self, value: Any) -> None:
         key, start, states = value
-        self._bucket(start)[key] = states
+        self._bucket(start)[key] = self.folds.restored(states)

@@ -182,6 +182,6 @@ class SessionOperator(WindowedOperator):
 
     def restore_entry(self, value: Any) -> None:
         key, number, start, end, states = value
-        session = Open(number, key, start, end, states)
+        session = Open(number, key, start, end, self.folds.restored(states))
         self._due.add(end + self.grace_us, session)
         self._keep(key, [*self._sessions(key), session])

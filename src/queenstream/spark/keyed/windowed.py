@@ -38,8 +38,14 @@ class Windowed(Keyed[nodes.Aggregation]):
         """Accumulators of nothing."""
         return [aggregate.init() for aggregate, _ in self._aggregates]
 
+    def complete(self, states: States) -> None:
+        """Add accumulators of aggregates that the pipeline did not have when these were stored."""
+        if len(states) < len(self._aggregates):
+            states += self.new()[len(states) :]
+
     def fold(self, states: States, item: Item, arrival: int) -> None:
         """Add a record."""
+        self.complete(states)
 
         def add(record: Any) -> None:
             for at in self._order:
@@ -53,6 +59,8 @@ class Windowed(Keyed[nodes.Aggregation]):
 
     def merge(self, into: States, other: States) -> None:
         """Take the other's in."""
+        self.complete(into)
+        self.complete(other)
         for at, (aggregate, _) in enumerate(self._aggregates):
             into[at] = aggregate.merge(into[at], other[at])
 
@@ -60,6 +68,7 @@ class Windowed(Keyed[nodes.Aggregation]):
         self, start: int | None, end: int | None, states: States, turn: Turn, at: tuple[int, bool]
     ) -> None:
         """A row for a window, at its last instant. ``at``: the row's place in the batch, and ``due``."""
+        self.complete(states)
 
         key = turn.key
 
