@@ -29,13 +29,18 @@ from queenstream.local._homes import (
 T = TypeVar("T")
 
 
+def checkpoint_file(folder: Path, pipeline: str) -> Path:
+    """Where the checkpoints of a pipeline are in a folder."""
+    return folder / f"{quote(pipeline, safe=' ')}.checkpoint"
+
+
 class SqliteHome:
     """The file of one pipeline. It is worked on in one thread, as a commit waits for the disk."""
 
     def __init__(self, folder: Path, pipeline: str) -> None:
         self._pipeline = pipeline
         self._folder = folder
-        self._path = folder / f"{quote(pipeline, safe=' ')}.checkpoint"
+        self._path = checkpoint_file(folder, pipeline)
         self.where = str(self._path)
         self._connection: sqlite3.Connection | None = None
         self._lock: int | None = None

@@ -28,6 +28,7 @@ from queenstream.local.checkpoints import (
 from queenstream.local.delivering import Deliverer, outbox_of, sinks_of
 from queenstream.local.engine import DELIVERY, Engine, Outputs
 from queenstream.local.intake import MOST_BYTES, Intake, Pressure, intake_for
+from queenstream.local.savepoint import is_savepoint, restore
 from queenstream.pipeline.fields import MissingFields
 from queenstream.pipeline.lineage import in_order
 from queenstream.pipeline.metrics import Meter
@@ -177,9 +178,13 @@ class Loop:
         options = self._options
         snapshot = Snapshot(0, new_generation())
         if options.checkpoint is not None:
+            older = options.from_checkpoint
+            if older is not None and is_savepoint(older):
+                restore(older, options.checkpoint, self.plan.name)
+                older = None
             self._store = open_store(options.checkpoint, self.plan.name)
             await self._store.acquire(self.plan.state)
-            snapshot = await self._store.load(options.from_checkpoint)
+            snapshot = await self._store.load(older)
             self.engine.restore(snapshot.state, snapshot.watermarks or {})
             self._committed = snapshot.epoch
         self._number, self._generation = snapshot.epoch, snapshot.generation

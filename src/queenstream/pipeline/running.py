@@ -48,7 +48,8 @@ class RunKeywords(TypedDict, total=False):
 class RunOptions:
     """What a run is told. Engines ignore nothing: an option that one does not know, it refuses.
 
-    ``checkpoint`` is a folder or a PostgreSQL URL; ``from_checkpoint`` the id of an older one to go back to.
+    ``checkpoint`` is a folder or a PostgreSQL URL; ``from_checkpoint`` the id of an older one to go
+    back to, or the folder of a savepoint to start from.
     ``interval``: how often to checkpoint (Spark: how often a batch starts). ``until``: run on, or only up to
     what is there when it starts. ``url`` and ``token``: of the broker whose queues and streams it uses, where
     they name none; without them ``QUEEN_URL`` and ``QUEEN_TOKEN`` are taken, as a client does.

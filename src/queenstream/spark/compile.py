@@ -98,6 +98,12 @@ def clock_groups(plan: Plan) -> list[list[Read]]:
     return [[read for read in plan.sources if read in group.reads] for group in _groups(plan)]
 
 
+def query_order(plan: Plan) -> list[Read]:
+    """The sources of a plan in Python as they stand in its query."""
+    timed = [read for group in clock_groups(plan) for read in group]
+    return [*timed, *(read for read in plan.sources if read not in timed)]
+
+
 class Compiler:
     """A plan with Python in it: makes the query's rows (``flow.ROW``) of the rows of the sources."""
 

@@ -4,6 +4,7 @@ the sinks, and which plan it was.
 A folder holds one for each pipeline:
 
     <checkpoint>/<pipeline>/run.json     the plan's facts, and the generation that tells its deliveries apart
+    <checkpoint>/<pipeline>/state.json   the columns of state without Python
     <checkpoint>/<pipeline>/lock         held by the run that is at work there
     <checkpoint>/<pipeline>/spark/       Spark's own
     <checkpoint>/<pipeline>/feed/        what was read on the driver
@@ -22,16 +23,20 @@ import secrets
 import shutil
 import socket
 import tempfile
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
 from queenstream.errors import CheckpointError, ConfigError
-from queenstream.pipeline import fingerprints
 from queenstream.pipeline.planning import Plan
 from queenstream.spark import rewinding
+from queenstream.spark.maintenance.changes import Layout, changes_between, chosen, refuse, restored
+from queenstream.spark.maintenance.positions import positions_of
+from queenstream.spark.maintenance.savepoint import is_of_spark, is_savepoint, restore
 
 if TYPE_CHECKING:
     from queenstream.spark.native.frames import Clock
@@ -43,13 +48,22 @@ _LAYOUTS = {True: 3, False: 4}
 
 @dataclass(frozen=True)
 class Home:
-    """The places of one run. ``folder`` is None on a file system that is not this machine's."""
+    """The places of one run. ``folder`` is None on a file system that is not this machine's.
+
+    ``native``: the run is without Python. ``stored``: the layout of the run before, which ``accept`` replaces
+    by that of this run. ``positions``: where the sources were by a savepoint of the local engine, until Spark
+    has begun.
+    """
 
     root: str
     folder: Path | None
     generation: str
     temporary: bool = False
     lock: Lock | None = field(default=None, compare=False)
+    native: bool = False
+    stored: Layout | None = field(default=None, compare=False)
+    positions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
+    accept: Callable[[], None] = field(default=lambda: None, compare=False)
 
     @property
     def spark(self) -> str:
@@ -116,13 +130,13 @@ def home_for(
     checkpoint: str | None,
     from_checkpoint: str | None = None,
     *,
-    native: bool,
+    layouts: tuple[Layout, Layout],
     clock: Clock | None = None,
 ) -> Home:
-    """The home of a plan under a checkpoint folder: the one it has, if its plan is the same, or a new one.
+    """The home of a plan under a checkpoint folder: the one it has, if the plan can use it, or a new one.
 
-    ``from_checkpoint``: the batch to go back to. ``native``: it runs without Python, and so with another
-    kind of state; ``clock``: what the watermark is of, then.
+    ``from_checkpoint``: the batch to go back to, or a savepoint. ``layouts``: of the query, and of the
+    same query in Python, if it has to go on with that. ``clock``: what the watermark is of without Python.
     """
     if checkpoint is None:
         master = str(spark.sparkContext.master)
@@ -132,7 +146,7 @@ def home_for(
                 "write checkpoint='s3a://bucket/folder', or a folder that they share"
             )
         folder = Path(tempfile.mkdtemp(prefix="queenstream-"))
-        return Home(str(folder), folder, secrets.token_hex(8), temporary=True)
+        return Home(str(folder), folder, secrets.token_hex(8), temporary=True, native=layouts[0].native)
     if checkpoint.startswith(("postgres://", "postgresql://")):
         raise ConfigError(
             "Spark keeps its checkpoints in files; write checkpoint='folder' or 's3a://bucket/folder'"
@@ -144,48 +158,123 @@ def home_for(
                 "run with that and from_checkpoint until it is caught up, and copy it back"
             )
         root = f"{checkpoint.rstrip('/')}/{slug(plan.name)}"
-        told = _told(_Remote(spark, root), root, plan, native=native, clock=clock)
-        return Home(root, None, told["generation"])
+        remote = _Remote(spark, root)
+        return _home(remote, root, None, _known(remote, root), plan, layouts, clock)
     root = f"{checkpoint.removeprefix('file://').rstrip('/')}/{slug(plan.name)}"
     folder = Path(root).absolute()
     files = _Local(folder)
+    savepoint = from_checkpoint if from_checkpoint is not None and is_savepoint(from_checkpoint) else None
+    if savepoint is not None:
+        from_checkpoint = None
     if from_checkpoint is not None and files.read() is None:
         raise _unknown(plan.name, checkpoint)
     lock = Lock(folder)
     try:
-        told = _told(files, root, plan, native=native, clock=clock)
-        if from_checkpoint is not None:
+        begun: dict[str, Any] = {}
+        if savepoint is not None and is_of_spark(savepoint):
+            restore(savepoint, folder)
+        elif savepoint is not None:
+            if files.read() is not None:
+                raise CheckpointError(f"{folder} has a checkpoint already; take another checkpoint folder")
+            begun = {"positions": positions_of(Path(savepoint.removeprefix("file://")), plan)}
+        told = _known(files, root)
+        home = _home(files, root, folder, told, plan, layouts, clock, begun)
+        if told is not None and from_checkpoint is not None:
             told = _going_back(files, folder, plan.name, told, from_checkpoint)
-        told = _gone_back(files, folder, told)
+        if told is not None and "rewind" in told:
+            _gone_back(files, folder, told)
+            home = _home(files, root, folder, _known(files, root), plan, layouts, clock)
     except BaseException:
         lock.release()
         raise
-    return Home(root, folder, told["generation"], lock=lock)
+    return replace(home, lock=lock)
 
 
-def _told(
-    files: _Local | _Remote, root: str, plan: Plan, *, native: bool, clock: Clock | None
-) -> dict[str, Any]:
-    """What is known of the runs before, which must have had the same plan; made, if this is the first."""
+def stored_layout(spark: SparkSession, checkpoint: str, pipeline: str) -> Layout:
+    """The layout of the last run of a pipeline in a checkpoint folder."""
+    files, root = _files_of(spark, checkpoint, pipeline)
     told = _known(files, root)
     if told is None:
-        told = {"pipeline": plan.name, "generation": secrets.token_hex(8), "native": native}
-        told |= {"facts": _facts(plan), "clock": None if clock is None else asdict(clock)}
-        told["layout"] = _LAYOUTS[native]
-        files.write(json.dumps(told))
-        return told
-    _refuse_changed(plan, root, told["facts"])
-    if told["native"] != native:
-        raise CheckpointError(
-            f"the checkpoint {root} is of a plan {_kind(told['native'])}, and this one is {_kind(native)}: "
-            "their state is not the same; undo that, or take another checkpoint folder to begin anew"
-        )
-    if told.get("layout", 1) != _LAYOUTS[native]:
-        raise CheckpointError(
-            f"the checkpoint {root} was written by another version of queenstream, which kept its state in "
-            "another way; go on with that version, or take another checkpoint folder to begin anew"
-        )
-    return told
+        raise _unknown(pipeline, checkpoint)
+    return restored(told)
+
+
+def root_of(checkpoint: str, pipeline: str) -> str:
+    """The folder of a pipeline in a checkpoint folder."""
+    return f"{checkpoint.removeprefix('file://').rstrip('/')}/{slug(pipeline)}"
+
+
+def _files_of(spark: SparkSession, checkpoint: str, pipeline: str) -> tuple[_Local | _Remote, str]:
+    root = root_of(checkpoint, pipeline)
+    return _Remote(spark, root) if _REMOTE.match(root) else _Local(Path(root).absolute()), root
+
+
+@contextmanager
+def reserved(spark: SparkSession, checkpoint: str, pipeline: str) -> Iterator[str]:
+    """Keep runs out of the checkpoint of a pipeline, which must be there; gives its path.
+
+    Only a folder of this machine has a lock: on other file systems, take the ownership as well.
+    """
+    files, root = _files_of(spark, checkpoint, pipeline)
+    told = _known(files, root)
+    if told is None:
+        raise _unknown(pipeline, checkpoint)
+    lock = Lock(Path(root)) if isinstance(files, _Local) else None
+    try:
+        if "rewind" in told:
+            raise CheckpointError(
+                f"the checkpoint {root} is going back to an older batch; run the pipeline once first"
+            )
+        yield root
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _home(
+    files: _Local | _Remote,
+    root: str,
+    folder: Path | None,
+    told: dict[str, Any] | None,
+    plan: Plan,
+    layouts: tuple[Layout, Layout],
+    clock: Clock | None,
+    begun: Mapping[str, Any] | None = None,
+) -> Home:
+    """A home whose runs before, if there were any, had a plan that this one can go on from."""
+    stored = None if told is None else restored(told)
+    layout = chosen(stored, *layouts)
+    if told is not None and stored is not None:
+        if told.get("layout", 1) != _LAYOUTS[stored.native]:
+            raise CheckpointError(
+                f"the checkpoint {root} was written by another version of queenstream, which kept its state "
+                "in another way; go on with that version, or take another checkpoint folder to begin anew"
+            )
+        refuse(changes_between(stored, layout), root, plan)
+    fresh: dict[str, Any] = {"pipeline": plan.name, "generation": secrets.token_hex(8), **(begun or {})}
+    now = (fresh if told is None else told) | layout.stored() | {"layout": _LAYOUTS[layout.native]}
+    now["clock"] = None if clock is None or not layout.native else asdict(clock)
+
+    def accept() -> None:
+        if now != told:
+            files.write(json.dumps(now))
+
+    if told is None:
+        accept()
+    positions = now.get("positions", {}) if folder is not None and not _has_begun(folder) else {}
+    return Home(
+        root,
+        folder,
+        now["generation"],
+        native=layout.native,
+        stored=stored,
+        positions=positions,
+        accept=accept,
+    )
+
+
+def _has_begun(folder: Path) -> bool:
+    return any(each.name.isdecimal() for each in (folder / "spark" / "offsets").glob("*"))
 
 
 def _going_back(files: _Local, folder: Path, pipeline: str, told: dict[str, Any], to: str) -> dict[str, Any]:
@@ -206,16 +295,13 @@ def _going_back(files: _Local, folder: Path, pipeline: str, told: dict[str, Any]
     return told
 
 
-def _gone_back(files: _Local, folder: Path, told: dict[str, Any]) -> dict[str, Any]:
+def _gone_back(files: _Local, folder: Path, told: dict[str, Any]) -> None:
     """Do what was written down. A new generation: the sinks have seen batches of these numbers before."""
-    rewind = told.get("rewind")
-    if rewind is None:
-        return told
+    rewind = told["rewind"]
     rewinding.take_back(folder, rewind["to"], rewind["generation"])
     told = {name: value for name, value in told.items() if name != "rewind"}
     told["generation"] = rewind["generation"]
     files.write(json.dumps(told))
-    return told
 
 
 def _unknown(pipeline: str, where: str) -> CheckpointError:
@@ -223,14 +309,6 @@ def _unknown(pipeline: str, where: str) -> CheckpointError:
         f"there is no checkpoint of {pipeline!r} in {where}; run the pipeline once, or check its name and "
         "the place"
     )
-
-
-def _kind(native: bool) -> str:
-    return "of expressions alone" if native else "with functions in it"
-
-
-def _facts(plan: Plan) -> dict[str, dict[str, str]]:
-    return {step: dict(facts) for step, facts in plan.state.items()}
 
 
 def _known(files: _Local | _Remote, root: str) -> dict[str, Any] | None:
@@ -246,17 +324,6 @@ def _known(files: _Local | _Remote, root: str) -> dict[str, Any] | None:
     raise CheckpointError(
         f"{root}/run.json is damaged; put a copy back, or take another checkpoint folder to begin anew"
     )
-
-
-def _refuse_changed(plan: Plan, root: str, stored: fingerprints.Facts) -> None:
-    """Spark's state goes by the place of a step in the query: any difference there is one too many."""
-    changes = [each for each in fingerprints.compare(stored, plan.state) if each.verdict != "kept"]
-    if changes:
-        told = "; ".join(f"{each.step} ({each.verdict}): {each.why}" for each in changes)
-        raise CheckpointError(
-            f"the checkpoint {root} is of another plan: {told}; undo that, or take another checkpoint folder "
-            "to begin anew"
-        )
 
 
 class _Local:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark.sql import DataFrame, SparkSession
 
 from queenstream.pipeline.endpoints import Cassandra, Files, Kafka, Postgres, Queue, Stream
@@ -9,9 +11,11 @@ from queenstream.pipeline.nodes import Read
 from queenstream.pipeline.planning import Plan
 from queenstream.pipeline.running import RunOptions
 from queenstream.schemas import Schema
+from queenstream.spark.datasource.database import database_url
 from queenstream.spark.files import FileSource
 from queenstream.spark.homes import Home
 from queenstream.spark.kafka import KafkaDecoder, read_kafka, typed_rows
+from queenstream.spark.maintenance.positions import Positions, kafka_start, queue_start
 from queenstream.spark.native import source_columns
 from queenstream.spark.sinks.delivery import is_ordered
 from queenstream.spark.sinks.names import sinks_of
@@ -23,6 +27,7 @@ from queenstream.spark.sources import (
     StreamDecoder,
     is_fed,
     marks_end,
+    place_of,
     read_broker,
     read_fed,
 )
@@ -66,7 +71,7 @@ class Sources:
             files = self.files.get(read.name)
             return self._spark.createDataFrame([], columns) if files is None else files.typed(schema)
         if isinstance(read.source, Kafka):
-            messages = self._of_kafka(read.source, typed=True)
+            messages = self._of_kafka(read, typed=True)
             return typed_rows(messages, read.source, schema, columns)
         return self._of_broker(read, schema)
 
@@ -79,7 +84,7 @@ class Sources:
         if isinstance(read.source, Files):
             return self.files[read.name].plain()
         if isinstance(read.source, Kafka):
-            return self._of_kafka(read.source, typed=False)
+            return self._of_kafka(read, typed=False)
         return self._of_broker(read, None)
 
     def decoder(self, number: int, read: Read) -> Decoder:
@@ -91,12 +96,23 @@ class Sources:
         assert self.home is not None, "it is fed from there"
         return read_fed(self._spark, self.home.feed(read.name), columns)
 
-    def _of_kafka(self, source: Kafka, *, typed: bool) -> DataFrame:
+    def _of_kafka(self, read: Read, *, typed: bool) -> DataFrame:
+        source, positions = read.source, self._positions(read)
+        assert isinstance(source, Kafka), "it reads a topic"
+        source = source if positions is None else replace(source, start=kafka_start(positions))
         return read_kafka(self._spark, source, self._plan.name, self._told.max_batch_rows, typed=typed)
 
     def _of_broker(self, read: Read, schema: Schema | None) -> DataFrame:
-        assert isinstance(read.source, Queue | Stream), "all others are fed, or Kafka's"
-        return read_broker(self._spark, read.source, self._plan.name, self._told, schema)
+        source, positions = read.source, self._positions(read)
+        assert isinstance(source, Queue | Stream), "all others are fed, or Kafka's"
+        after = None
+        if positions is not None and isinstance(source, Queue):
+            after = queue_start(source, database_url(place_of(source, self._told)), positions)
+        return read_broker(self._spark, source, self._plan.name, self._told, schema, after)
+
+    def _positions(self, read: Read) -> Positions | None:
+        """Where the source of a savepoint of the local engine was; None: the run does not begin with one."""
+        return None if self.home is None else self.home.positions.get(read.name)
 
 
 def decoder(number: int, read: Read) -> Decoder:

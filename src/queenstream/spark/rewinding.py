@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from queenstream.errors import CheckpointError
+from queenstream.spark.partitions import partitions_of
 
 ASIDE = "rewound"
 """The folder of a home with what the last rewind took back; the next one, or somebody, deletes it."""
@@ -31,12 +32,36 @@ def check(home: Path, batch: int) -> None:
     spark = home / "spark"
     missing = [spark / kind / str(batch) for kind in ("offsets", "commits")]
     missing = [each for each in missing if not each.is_file()]
+    if not missing:
+        _check_partitions(spark, batch)
     stores = {path.parent for path in (spark / "state").rglob("*") if _VERSION.fullmatch(path.name)}
+    if not missing:
+        stores = set(_used(stores, spark, batch))
     missing += [store / f"{batch + 1}.changelog" for store in sorted(stores) if not _has(store, batch + 1)]
     if missing:
         raise CheckpointError(
             f"the checkpoint of batch {batch} is damaged: {missing[0]} is not there, or what it builds on; "
             "put a copy back, or go back to another one"
+        )
+
+
+def _used(stores: Iterable[Path], spark: Path, batch: int) -> Iterator[Path]:
+    """Those of the partitions that there are: a rescale to fewer leaves the others as they were."""
+    partitions = partitions_of((spark / "offsets" / str(batch)).read_text())
+    for store in stores:
+        partition = store.relative_to(spark / "state").parts[1]
+        if partitions is None or not partition.isdecimal() or int(partition) < partitions:
+            yield store
+
+
+def _check_partitions(spark: Path, batch: int) -> None:
+    """Going back over a rescale is refused: what Spark notes of its operators is not kept by batch."""
+    last = max(int(each.name) for each in (spark / "offsets").iterdir() if each.name.isdecimal())
+    now, then = (partitions_of((spark / "offsets" / str(each)).read_text()) for each in (last, batch))
+    if now != then:
+        raise CheckpointError(
+            f"batch {batch} had its state in {then} partitions, and the checkpoint was rescaled to {now} "
+            "since then; go back to a batch after that, or begin from a savepoint of before"
         )
 
 

@@ -45,9 +45,12 @@ from queenstream.spark.homes import home_for
 from queenstream.spark.kinds import arrow_type
 from queenstream.spark.lateness import LateRecords
 from queenstream.spark.loading import Sources
+from queenstream.spark.maintenance.changes import refuse
+from queenstream.spark.maintenance.check import layouts_of
+from queenstream.spark.maintenance.state_columns import change_of_columns, note_state_columns
 from queenstream.spark.metrics import RunMeter
-from queenstream.spark.native import native
-from queenstream.spark.partitions import check_partitions
+from queenstream.spark.native import Native, native, native_or_reason
+from queenstream.spark.partitions import check_partitions, check_rescaled
 from queenstream.spark.progress.listener import ProgressListener
 from queenstream.spark.restarts import Restarts
 from queenstream.spark.session import query_session
@@ -162,14 +165,15 @@ class SparkRun(Summarized):
         try:
             self._enter("plan")
             self._sources = Sources(spark, self.plan, self._options)
-            self._native = native(self.plan, self._sources.rows)
+            found = native_or_reason(self.plan, self._sources.rows)
+            self._native = found if isinstance(found, Native) else None
             refuse_remote(self.plan, {} if self._native is None else self._native.columns)
             self._home = self._sources.home = home_for(
                 spark,
                 self.plan,
                 self._options.checkpoint,
                 self._options.from_checkpoint,
-                native=self._native is not None,
+                layouts=layouts_of(self.plan, found),
                 clock=None if self._native is None else self._native.clock,
             )
         except BaseException:
@@ -177,6 +181,9 @@ class SparkRun(Summarized):
             raise
         self._storage = folder_at(spark, self._home.root)
         try:
+            if self._native is not None and not self._home.native:  # the checkpoint is of a plan in Python
+                self._native = None
+                refuse_remote(self.plan, {})
             self._owner = take_ownership(self._storage)
         except BaseException:
             self._events.close()
@@ -197,10 +204,13 @@ class SparkRun(Summarized):
             self._deliverer.open()
             groups = clock_groups(self.plan)
             check_sources(self._storage, groups)
+            self._home.accept()
             if has_idle(groups):
                 self._idle = IdleSources(groups, self._storage)
             self._open_feeds()
             self._rows = self._compiled(spark)
+            check_rescaled(self._storage)
+            self._check_state()
             if self._options.partitions is not None and self._query.has_state:
                 check_partitions(self._storage, self._options.partitions)
             for name, value in self._wanted().items():
@@ -336,11 +346,21 @@ class SparkRun(Summarized):
 
     # How it is put together
 
+    def _check_state(self) -> None:
+        """Refuse a plan for whose state Spark would keep other columns than the checkpoint has."""
+        if self._native is None or not self._native.has_state or self._home.temporary:
+            return
+        change = change_of_columns(self._storage, self._native)
+        if change is not None:
+            refuse([change], self._home.root, self.plan)
+        note_state_columns(self._storage, self._native)
+
     def _compiled(self, spark: SparkSession) -> DataFrame:
         files = self._sources.files
         watermarks = None if self._idle is None else self._idle.rows(spark)
-        if self._native is not None and (self._feeds or files or watermarks is not None):
-            self._native = native(self.plan, self._sources.rows, watermarks)  # now there is something to read
+        begins = self._feeds or files or watermarks is not None or self._home.positions
+        if self._native is not None and begins:  # now that there is something to read, or a place to begin
+            self._native = native(self.plan, self._sources.rows, watermarks)
         if self._native is None:
             decoders = {
                 read.name: self._sources.decoder(number, read)

@@ -33,6 +33,7 @@ from queenstream.pipeline.running import RunOptions
 from queenstream.schemas import Schema
 from queenstream.schemas.json_decoder import JsonDecoder
 from queenstream.schemas.types import Struct
+from queenstream.spark.datasource.options import Place, source_options
 from queenstream.spark.kinds import spark_type
 from queenstream.spark.records import Item, make_items, packed, unpacked
 from queenstream.windows import to_us
@@ -92,10 +93,19 @@ def marks_end(source: Source[Any]) -> bool:
 
 
 def read_broker(
-    spark: SparkSession, source: Queue | Stream, pipeline: str, told: RunOptions, schema: Schema | None
+    spark: SparkSession,
+    source: Queue | Stream,
+    pipeline: str,
+    told: RunOptions,
+    schema: Schema | None,
+    after: int | None = None,
 ) -> DataFrame:
-    """The messages of a queue, or the windows of a stream, with payloads as text, or some fields of them."""
+    """The messages of a queue, or the windows of a stream, with payloads as text, or some fields of them.
+
+    ``after``: the id after which a query without a checkpoint begins; None: the source says where.
+    """
     start = source.start.isoformat() if isinstance(source.start, datetime) else source.start
+    start = start if after is None else f"after:{after}"
     rows = _MOST_MESSAGES if isinstance(source, Queue) else _MOST_WINDOWS
     wanted = {
         "group": source.group or pipeline,
@@ -128,6 +138,11 @@ def batch_of_broker(
     if "from_us" in start:
         rows = rows.where(f.unix_micros("created_at") >= start["from_us"])
     return rows
+
+
+def place_of(source: Queue, told: RunOptions) -> Place:
+    """Where the database of a queue is."""
+    return source_options(_place(source, told)).place
 
 
 def _place(source: Queue | Stream, told: RunOptions) -> dict[str, str]:

@@ -23,6 +23,7 @@ from queenstream.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 OLDEST, NEWEST = (4, 1), (4, 3)
@@ -56,6 +57,15 @@ ADMISSION_CONTROL = Feature(
 """Spark tells a Python source where the query is and how much to read, asks it how far it could read, and
 runs ``trigger(availableNow=True)`` in several batches. Without it a source has to remember where the query
 is, and available-now is one batch."""
+
+
+def state_repartition(spark: SparkSession) -> Any:
+    """The Java class that repartitions state, which came with 4.2; None: this version has none."""
+    from py4j.java_gateway import JavaClass  # type: ignore[import-untyped]
+
+    of_java: Any = spark
+    found = of_java._jvm.org.apache.spark.sql.execution.streaming.state.OfflineStateRepartitionRunner
+    return found if isinstance(found, JavaClass) else None
 
 
 def release(version: str) -> tuple[int, int, int]:

@@ -36,7 +36,9 @@ def test_state_is_in_as_many_partitions_as_the_run_says(spark: SparkSession, tmp
     assert kept_partitions(storage) == 3
     operator = tmp_path / "totals" / "spark" / "state" / "0"
     assert len([each for each in operator.iterdir() if each.name.isdecimal()]) == 3
-    with pytest.raises(CheckpointError, match=r"keeps its state in 3 partitions, and partitions is 4; leave"):
+    with pytest.raises(
+        CheckpointError, match=r"in 3 partitions, and partitions is 4; .*rescale CHECKPOINT --part"
+    ):
         totals(found.append).run(checkpoint=where, partitions=4)
     totals(found.append).run(checkpoint=where)
     totals(found.append).run(checkpoint=where, partitions=3)

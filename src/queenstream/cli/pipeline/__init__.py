@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from queenstream.cli.helping import help_text
-from queenstream.cli.pipeline import letters, looking, reported, run, stored, trying
+from queenstream.cli.pipeline import letters, looking, maintenance, reported, run, stored, trying
 
 app = typer.Typer(
     help=help_text(
@@ -25,6 +25,9 @@ app.command("describe", help=looking.DESCRIBE)(looking.describe)
 app.command("test", help=trying.HELP)(trying.check)
 app.command("ls", help=reported.LS)(reported.ls)
 app.command("status", help=reported.STATUS)(reported.status)
+app.command("check", help=maintenance.CHECK)(maintenance.check)
+app.command("rescale", help=maintenance.RESCALE)(maintenance.rescale)
+app.command("savepoint", help=maintenance.SAVEPOINT)(maintenance.savepoint)
 app.add_typer(stored.state_app, name="state")
 app.add_typer(stored.checkpoints_app, name="checkpoints")
 app.add_typer(letters.app, name="dlq")

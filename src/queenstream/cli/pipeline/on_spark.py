@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Collection
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from queenstream.errors import CheckpointError, ConfigError, NotFound
+
+if TYPE_CHECKING:
+    from queenstream.pipeline.fingerprints import Change
+    from queenstream.pipeline.planning import Plan
 
 
 def pipelines_in(where: str) -> list[str]:
@@ -67,14 +72,38 @@ def entries(
     return found
 
 
+def rescale(where: str, pipeline: str, partitions: int, master: str | None) -> Any:
+    """Keep state in another number of partitions."""
+    return _module("maintenance.rescale").rescale(where, pipeline, partitions, master=master)
+
+
+def changes(plan: Plan, where: str, master: str | None, url: str | None) -> list[Change]:
+    """What a run of a plan would make of a checkpoint."""
+    from queenstream.pipeline.running import RunOptions
+
+    options = RunOptions.of({"master": master, "url": url})
+    found: list[Change] = _module("maintenance.check").changes_of(plan, where, options)
+    return found
+
+
+def save(where: str, pipeline: str, to: Path) -> int:
+    """Copy a checkpoint; gives its last batch."""
+    home = Path(where.removeprefix("file://")) / _module("homes").slug(pipeline)
+    batch: int = _module("maintenance.savepoint").save(home, to)
+    return batch
+
+
 def _checkpoints() -> ModuleType:
+    return _module("checkpoints")
+
+
+def _module(name: str) -> ModuleType:
     try:
-        from queenstream.spark import checkpoints
+        return importlib.import_module(f"queenstream.spark.{name}")
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"these checkpoints are Spark's, and {error.name} is missing; pip install 'queenstream[spark]'"
         ) from None
-    return checkpoints
 
 
 def _session() -> Any:

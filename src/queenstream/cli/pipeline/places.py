@@ -31,3 +31,22 @@ async def meant(where: str, pipeline: str | None) -> str:
     if len(names) > 1:
         raise ConfigError(f"several pipelines have checkpoints in there, {', '.join(names)}; say --pipeline")
     return names[0]
+
+
+async def meant_in_folder(where: str, pipeline: str | None) -> str:
+    """The same, for a command that only works on folders of this machine."""
+    if "://" in where and not where.startswith("file://"):
+        raise ConfigError(f"{where} is not a folder of this machine; copy it with the tools of its storage")
+    return await meant(where, pipeline)
+
+
+async def meant_on_spark(where: str, pipeline: str | None) -> str:
+    """The same, for a command about checkpoints of Spark. Only folders of this machine are looked into."""
+    if "://" in where and not where.startswith("file://"):
+        if pipeline is None or where.startswith(("postgres://", "postgresql://")):
+            raise ConfigError(f"{where} is not a folder of this machine; name Spark's and say --pipeline")
+        return pipeline
+    name = await meant(where, pipeline)
+    if not await is_sparks(where, name):
+        raise ConfigError(f"the checkpoint of {name} in there is not Spark's, and has no partitions")
+    return name

@@ -58,7 +58,8 @@ def run(
         str | None, typer.Option(metavar="WHERE", help="Go on from here: a folder or postgresql://…")
     ] = None,
     from_checkpoint: Annotated[
-        str | None, typer.Option(metavar="ID", help="Go back to this one of `queen pipeline checkpoints`.")
+        str | None,
+        typer.Option(metavar="ID", help="Go back to this one, or start from this savepoint."),
     ] = None,
     interval: Annotated[
         str | None, typer.Option(metavar="DURATION", help="How often to checkpoint: 1s.")
@@ -105,7 +106,7 @@ def run(
             "max_batch_bytes": max_batch_bytes,
             "partitions": partitions,
             "until": until.value,
-            "url": _broker(plan, contexts.Flags(url, token, context)),
+            "url": broker_of(plan, contexts.Flags(url, token, context)),
             "summary": False,  # the view prints it, where no display is in the way
         }
         options, found = RunOptions.of(said), find_engine(engine.value)
@@ -139,7 +140,7 @@ def _view(out: Printer, *, sums_up: bool) -> View:
     return Screen(sums_up=sums_up) if out.for_people else Lines(out, sums_up=sums_up)
 
 
-def _broker(plan: Plan, flags: contexts.Flags) -> str | None:
+def broker_of(plan: Plan, flags: contexts.Flags) -> str | None:
     """The broker of the queues and streams that name none; connectors take its token from the environment.
 
     None: nobody has named one, and nobody needs one.

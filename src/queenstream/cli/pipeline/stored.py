@@ -140,7 +140,7 @@ def get(
     """Show a key's state."""
     from queenstream.pipeline.entries import prefixes
 
-    found = _done(_entries(_place(checkpoint), pipeline, step, id, prefixes(key), _MOST))
+    found = run_async(_entries(_place(checkpoint), pipeline, step, id, prefixes(key), _MOST))
     if not found:
         raise NotFound(f"no step remembers the key {key}; `queen pipeline state ls` lists the keys there are")
     with quiet_pipe():
@@ -166,7 +166,7 @@ def ls(
     output: Output = None,
 ) -> None:
     """List state."""
-    found = _done(_entries(_place(checkpoint), pipeline, step, id, [""], limit))
+    found = run_async(_entries(_place(checkpoint), pipeline, step, id, [""], limit))
     with quiet_pipe():
         Printer(output).rows(found, _ENTRIES, empty="no step remembers anything")
 
@@ -178,7 +178,7 @@ def checkpoints(
     """List checkpoints, unless one is to be shown."""
     if context.invoked_subcommand is not None:
         return
-    found = _done(_list(_place(checkpoint), pipeline))
+    found = run_async(_list(_place(checkpoint), pipeline))
     with quiet_pipe():
         Printer(output).rows(found, _LIST, empty="no checkpoints in there")
 
@@ -200,14 +200,14 @@ def show(
     """Show a checkpoint."""
     before = context.parent.params if context.parent is not None else {}  # said before `show`
     where = _place(checkpoint or before.get("checkpoint"))
-    found = _done(_show(where, pipeline or before.get("pipeline"), id))
+    found = run_async(_show(where, pipeline or before.get("pipeline"), id))
     tables = (("steps", _STEPS), ("positions", _POSITIONS), ("watermarks", _WATERMARKS))
     with quiet_pipe():
         Printer(output or before.get("output")).record(found, _FIELDS, tables)
 
 
-def _done(work: Coroutine[Any, Any, T]) -> T:
-    """What it comes to. asyncio is imported here: other commands do without, and start sooner."""
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine. asyncio is imported here: other commands start sooner without it."""
     import asyncio
 
     return asyncio.run(work)

@@ -30,7 +30,10 @@ _WRITING = ("queue", "partition", "partitionBy", "sink", "batchId", *_PLACE)
 # Spark's own, which it hands over with ours.
 _SPARK = {"checkpointlocation", "path", "queryname", "outputmode"}
 
-Start = Literal["earliest", "latest"] | datetime
+Start = Literal["earliest", "latest"] | datetime | int
+"""Where to begin: with what was created from a time on, or with the messages after an id."""
+
+_AFTER = "after:"
 
 
 @dataclass(frozen=True)
@@ -206,16 +209,24 @@ def _end_at_latest(text: str | None) -> bool:
 
 
 def _start(text: str) -> Start:
+    """What the option startingOffsets says.
+
+    >>> _start("after:1042"), _start("2026-01-31")
+    (1042, datetime.datetime(2026, 1, 31, 0, 0, tzinfo=datetime.timezone.utc))
+    """
     match text.strip().lower():
         case "earliest":
             return "earliest"
         case "latest":
             return "latest"
+    after = text.strip().removeprefix(_AFTER)
+    if after != text.strip() and after.isdecimal():
+        return int(after)
     try:
         at = datetime.fromisoformat(text.strip())
     except ValueError:
         raise ConfigError(
             f"the option startingOffsets is {text!r}; "
-            "give earliest, latest or a time such as 2026-01-31T12:00:00Z"
+            "give earliest, latest, a time such as 2026-01-31T12:00:00Z, or after: and an id"
         ) from None
     return at if at.tzinfo else at.replace(tzinfo=UTC)

@@ -212,6 +212,8 @@ def start_at(database: Database, lane: Lane, options: SourceOptions) -> tuple[in
         return 0, None
     if options.start == "latest":
         return committed_surely(database, lane), None
+    if isinstance(options.start, int):
+        return options.start, None
     at_us = to_us(options.start)
     # First how far everything is there, then the look: what commits later comes behind.
     latest = committed_surely(database, lane)

@@ -11,7 +11,8 @@ further apart than ``within`` it drops the second too, if the first has not been
 """
 
 from queenstream.spark.native.needed import needed
-from queenstream.spark.native.plans import Native, native
+from queenstream.spark.native.plans import Native, native, native_or_reason
+from queenstream.spark.native.state import state_columns
 from queenstream.spark.native.steps import source_columns
 
-__all__ = ["Native", "native", "needed", "source_columns"]
+__all__ = ["Native", "native", "native_or_reason", "needed", "source_columns", "state_columns"]

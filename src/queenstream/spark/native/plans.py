@@ -83,6 +83,11 @@ class Native:
         return {} if self._frame.fails else self._schemas
 
     @property
+    def with_state(self) -> Node | None:
+        """The step that has state; None: no step has."""
+        return self._with_state
+
+    @property
     def output_mode(self) -> str:
         """Whether a row of the query takes the place of one before it."""
         node = self._with_state
@@ -321,11 +326,19 @@ class Native:
 
 def native(plan: Plan, load: Load, watermarks: DataFrame | None = None) -> Native | None:
     """The plan without Python; None if it needs some."""
+    found = native_or_reason(plan, load, watermarks)
+    return found if isinstance(found, Native) else None
+
+
+def native_or_reason(plan: Plan, load: Load, watermarks: DataFrame | None = None) -> Native | str:
+    """The plan without Python, or what of it needs Python, with the line if that is a step."""
     try:
         with unwatched():
             return Native(plan, load, watermarks)
-    except NotNative:
-        return None
+    except NotNative as error:
+        why = str(error)
+        steps = [node for node in plan.nodes if why.startswith(f"{node.name} ")]
+        return f"{steps[0].name} ({steps[0].where})" if steps else why
 
 
 @contextmanager

@@ -48,7 +48,7 @@ from queenstream.spark.sinks.commit import (
 from queenstream.spark.sinks.descriptions import batch_job, described, staging
 from queenstream.spark.sinks.files import FilesSink
 from queenstream.spark.sinks.frames import FrameOutput
-from queenstream.spark.sinks.names import letters_name, letters_of, sinks_of
+from queenstream.spark.sinks.names import addresses_of, letters_name, letters_of, sinks_of
 from queenstream.spark.sinks.owner import Owner, check_ownership
 from queenstream.spark.sinks.pieces import commit_pieces, read_pieces, with_files, write_pieces
 from queenstream.spark.sinks.prepared import PreparedBatches
@@ -77,6 +77,7 @@ from queenstream.spark.sinks.two_phase import (
     StagingLost,
     TwoPhaseSink,
 )
+from queenstream.spark.sinks.undelivered import check_undelivered
 
 _LAST_BATCH = 2**63 - 1  # that there can be
 
@@ -151,6 +152,7 @@ class Delivery:
         self._plan = plan
         self._told = told
         self._generation = home.generation
+        self._sinks_before = None if home.stored is None else home.stored.sinks
         self._owner = owner
         self._temporary = home.temporary
         self._storage = storage
@@ -171,6 +173,7 @@ class Delivery:
 
     def open(self) -> None:
         """Connect to all sinks once, and take over those that earlier runs of the checkpoint have written."""
+        check_undelivered(self._prepared, self._sinks_before, addresses_of(self._plan))
         self._events.run(make_queues(self._plan, self._context("dead letters")))
         for name, target in self._targets.items():
             if not (isinstance(target.sink, Files) and target.sink.remote):  # Spark's writer connects there

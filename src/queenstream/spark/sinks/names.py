@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queenstream.pipeline.endpoints import Sink
+from queenstream.pipeline.endpoints import Function, Sink
 from queenstream.pipeline.planning import Plan
 
 
@@ -10,6 +10,14 @@ def sinks_of(plan: Plan) -> dict[str, Sink]:
     """All that a run writes to, by name: the plan's sinks, then where its dead letters go."""
     letters = {letters_name(sink): sink for sink in plan.dead_letters}
     return {**{write.name: write.sink for write in plan.sinks}, **letters}
+
+
+def addresses_of(plan: Plan) -> dict[str, str]:
+    """What each of them writes to, by name. A function may be another one under the same name."""
+    return {
+        name: "function" if isinstance(sink, Function) else ":".join(sink.address)
+        for name, sink in sinks_of(plan).items()
+    }
 
 
 def letters_name(sink: Sink) -> str:

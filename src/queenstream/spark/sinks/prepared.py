@@ -51,11 +51,16 @@ class PreparedBatches:
 
     def has_undelivered(self) -> bool:
         """Whether a batch is prepared that not all sinks have."""
+        return bool(self.undelivered())
+
+    def undelivered(self) -> list[int]:
+        """The batches that are prepared and that not all sinks have."""
         batches = (int(name) for name in self._storage.names(FOLDER) if name.isdecimal())
-        return any(
-            _RECEIPTS in self._storage.names(self.folder(batch)) and not self.is_done(batch)
+        return [
+            batch
             for batch in batches
-        )
+            if _RECEIPTS in self._storage.names(self.folder(batch)) and not self.is_done(batch)
+        ]
 
     def begin(self, batch: int) -> None:
         """Delete what older batches, and tries of this one that came to nothing, have left."""
