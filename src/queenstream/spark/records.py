@@ -1,17 +1,26 @@
 """Records on their way: with what goes along with them, and as bytes between two stages.
 
 Bytes are pickles, so that a record is after a shuffle what it was before it: a number stays whole, a
-dataclass stays one. They are made and read by the processes of one query only.
+dataclass stays one. They are made and read by the processes of one query only. What is kept in files of the
+checkpoint is no pickle: ``queenstream.pipeline.packing``.
 """
 
 from __future__ import annotations
 
+import builtins
 import pickle
 from collections.abc import Iterable
 from itertools import repeat
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from pyspark import cloudpickle
+
+from queenstream import errors
+from queenstream.pipeline.failing import Along
+from queenstream.pipeline.letters import Entrant
+from queenstream.pipeline.packing import decode, encode, encode_row
+
+_FAILURE_PARTS = 3  # of what ``encode_failure`` gives
 
 
 class Item(NamedTuple):
@@ -46,14 +55,6 @@ def packed(record: Any, key: Any) -> bytes:
     return _for_all((record, key))
 
 
-def packed_by_task(record: Any, key: Any) -> bytes:
-    """The same, several times as quick: what a task can name, other tasks can find.
-
-    Not for the driver: the classes of its script are there by name, and nowhere else.
-    """
-    return _for_tasks((record, key))
-
-
 def bundled(port: int, items: list[Placed]) -> bytes:
     """Several items of one key for an input of a step, each with its place among what its work gave."""
     return _for_tasks((port, [(*item, sub) for item, sub in items]))
@@ -81,3 +82,42 @@ def unpacked(data: bytes) -> tuple[Any, Any]:
     """The inverse."""
     record, key = pickle.loads(data)  # noqa: S301 - of this query's own making
     return record, key
+
+
+def encode_failure(record: Any, error: Exception) -> bytes:
+    """What could not be made a record, and why, for a file."""
+    return encode([type(error).__name__, str(error), encode_row(record)])
+
+
+def decode_failure(data: bytes) -> tuple[Any, Exception]:
+    """The inverse. The exception is of its class if that is ours or Python's own, and else has its name."""
+    return _failure(*decode(data))
+
+
+def _failure(name: str, text: str, record: bytes) -> tuple[Any, Exception]:
+    kind: Any = getattr(errors, name, None) or getattr(builtins, name, None)
+    try:
+        if issubclass(kind, Exception):
+            return decode(record), kind(text)
+    except TypeError:  # it is no class, or takes more than a text
+        pass
+    return decode(record), type(name, (errors.PayloadInvalid,), {})(text)
+
+
+def encode_entrant(entrant: Entrant) -> bytes:
+    """A record that is let in at a step again, where a row says why it could not be made."""
+    along, error = entrant.along, entrant.error
+    why = None if error is None else [type(error).__name__, str(error)]
+    return encode(
+        [entrant.step, encode_row(entrant.record), along.time, encode_row(along.key), along.port, why]
+    )
+
+
+def decode_misfit(data: bytes) -> Entrant | tuple[Any, Exception]:
+    """What ``encode_entrant`` or ``encode_failure`` has made."""
+    found = decode(data)
+    if len(found) == _FAILURE_PARTS:
+        return _failure(*found)
+    step, record, time, key, port, why = found
+    error = None if why is None else _failure(why[0], why[1], record)[1]
+    return Entrant(step, decode(record), Along(time, decode(key), port), error)
