@@ -3,7 +3,8 @@ the sinks, and which plan it was.
 
 A folder holds one for each pipeline:
 
-    <checkpoint>/<pipeline>/run.json     the plan's facts, and the generation that tells its deliveries apart
+    <checkpoint>/<pipeline>/run.json     the plan's facts, the id of the checkpoint, and the generation
+                                         that tells its deliveries apart
     <checkpoint>/<pipeline>/lock         held by the run that is at work there
     <checkpoint>/<pipeline>/spark/       Spark's own
     <checkpoint>/<pipeline>/feed/        what was read on the driver
@@ -37,17 +38,23 @@ if TYPE_CHECKING:
     from queenstream.spark.native.frames import Clock
 
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://")
-_LAYOUTS = {True: 3, False: 4}
+_LAYOUTS = {True: 4, False: 5}
 """What is kept of plans without Python, and of the others: more by one whenever that changes."""
 
 
 @dataclass(frozen=True)
 class Home:
-    """The places of one run. ``folder`` is None on a file system that is not this machine's."""
+    """The places of one run. ``folder`` is None on a file system that is not this machine's.
+
+    ``generation`` tells the batches of the query from others of their numbers: it is new when a run goes
+    back. ``checkpoint_id`` stays. ``fresh``: the query has not begun its first batch.
+    """
 
     root: str
     folder: Path | None
     generation: str
+    checkpoint_id: str = ""
+    fresh: bool = True
     temporary: bool = False
     lock: Lock | None = field(default=None, compare=False)
 
@@ -144,8 +151,9 @@ def home_for(
                 "run with that and from_checkpoint until it is caught up, and copy it back"
             )
         root = f"{checkpoint.rstrip('/')}/{slug(plan.name)}"
-        told = _told(_Remote(spark, root), root, plan, native=native, clock=clock)
-        return Home(root, None, told["generation"])
+        remote = _Remote(spark, root)
+        told = _told(remote, root, plan, native=native, clock=clock)
+        return Home(root, None, told["generation"], told["checkpoint_id"], not remote.has_batches())
     root = f"{checkpoint.removeprefix('file://').rstrip('/')}/{slug(plan.name)}"
     folder = Path(root).absolute()
     files = _Local(folder)
@@ -160,7 +168,8 @@ def home_for(
     except BaseException:
         lock.release()
         raise
-    return Home(root, folder, told["generation"], lock=lock)
+    fresh = not files.has_batches()
+    return Home(root, folder, told["generation"], told["checkpoint_id"], fresh, lock=lock)
 
 
 def _told(
@@ -169,7 +178,13 @@ def _told(
     """What is known of the runs before, which must have had the same plan; made, if this is the first."""
     told = _known(files, root)
     if told is None:
-        told = {"pipeline": plan.name, "generation": secrets.token_hex(8), "native": native}
+        generation = secrets.token_hex(8)
+        told = {
+            "pipeline": plan.name,
+            "generation": generation,
+            "checkpoint_id": generation,
+            "native": native,
+        }
         told |= {"facts": _facts(plan), "clock": None if clock is None else asdict(clock)}
         told["layout"] = _LAYOUTS[native]
         files.write(json.dumps(told))
@@ -185,6 +200,11 @@ def _told(
             f"the checkpoint {root} was written by another version of queenstream, which kept its state in "
             "another way; go on with that version, or take another checkpoint folder to begin anew"
         )
+    if not files.has_batches():
+        # Spark's folder may have been deleted, and then the sinks know other batches of these numbers.
+        files.forget_prepared()
+        told["generation"] = secrets.token_hex(8)
+        files.write(json.dumps(told))
     return told
 
 
@@ -240,7 +260,7 @@ def _known(files: _Local | _Remote, root: str) -> dict[str, Any] | None:
     try:
         told = json.loads(text)
         if isinstance(told, dict) and {"generation", "facts", "native"} <= told.keys():
-            return told
+            return {"checkpoint_id": told["generation"], **told}  # which earlier versions did not write
     except ValueError:
         pass
     raise CheckpointError(
@@ -275,13 +295,23 @@ class _Local:
             os.fsync(file.fileno())
         hidden.rename(self._path)
 
+    def has_batches(self) -> bool:
+        """Whether Spark has begun a batch."""
+        return any(each.name.isdecimal() for each in (self._path.parent / "spark" / "offsets").glob("*"))
+
+    def forget_prepared(self) -> None:
+        """Delete what is prepared for batches that are not there."""
+        shutil.rmtree(self._path.parent / "prepared", ignore_errors=True)
+
 
 class _Remote:
     """Through Hadoop, which knows the file systems that Spark knows."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         jvm: Any = spark._jvm
-        self._path = jvm.org.apache.hadoop.fs.Path(f"{root}/run.json")
+        self._root = root
+        self._to_path = jvm.org.apache.hadoop.fs.Path
+        self._path = self._to_path(f"{root}/run.json")
         self._files = self._path.getFileSystem(spark._jsc.hadoopConfiguration())
         self._io = jvm.org.apache.commons.io.IOUtils
 
@@ -300,3 +330,14 @@ class _Remote:
             stream.write(bytearray(text.encode()))
         finally:
             stream.close()
+
+    def has_batches(self) -> bool:
+        """As of a local folder."""
+        offsets = self._to_path(f"{self._root}/spark/offsets")
+        if not self._files.exists(offsets):
+            return False
+        return any(each.getPath().getName().isdecimal() for each in self._files.listStatus(offsets))
+
+    def forget_prepared(self) -> None:
+        """As of a local folder."""
+        self._files.delete(self._to_path(f"{self._root}/prepared"), True)
