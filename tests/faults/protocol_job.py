@@ -25,12 +25,13 @@ Record = dict[str, Any]
 
 def copies(settings: dict[str, Any]) -> Pipeline[Any]:
     """Each record once, into a table, a folder and a queue."""
-    slow, driver = settings.get("slow"), settings["folder"]
+    slow, folder = settings.get("slow"), settings["folder"]
 
     def draw(record: Record) -> Record:
-        if slow is not None and record["n"] == slow and not Path(driver, "slow").exists():
-            Path(driver, "slow").touch()
-            time.sleep(20)  # the first try alone: a speculative one overtakes it
+        if record["n"] == slow:
+            tried = Path(folder, "tried").exists()
+            Path(folder, "again" if tried else "tried").touch()
+            time.sleep(0 if tried else 30)  # the first try alone: the speculative one overtakes it
         return {**record, "drawn": uuid.uuid4().hex}
 
     columns = {"url": settings["database"], "create_table": True, "schema": "n bigint, drawn string"}

@@ -30,6 +30,7 @@ import pytest
 from queenstream.testing.brokers import TemporaryBroker, TemporaryBrokers
 from tests.faults import reliability
 from tests.integration.spark.test_delivery_kills import messages
+from tests.integration.spark_cluster.cluster import Cluster
 from tests.processes import clean_environment
 
 ROOT = Path(__file__).parents[2]
@@ -93,6 +94,8 @@ class Job:
                 return (self.state / "spark" / "offsets" / str(batch)).exists
             case "prepared":
                 return (prepared / "batch.json").exists
+            case "first prepared":  # whichever batch it is
+                return lambda: any(self.state.glob("prepared/*/batch.json"))
             case "half":  # the folder is the second of the sinks
                 return lambda: any(self.lines.glob(f"part-*-{batch:010}-*"))
             case "delivered":
@@ -187,7 +190,7 @@ def test_a_batch_that_closes_many_windows(broker: TemporaryBroker, tmp_path: Pat
     )
     pq.write_table(rows, tmp_path / "in" / "rows.parquet")
     job = Job(tmp_path, "windows", broker)
-    assert job.kill_at("prepared", 1)
+    assert job.kill_at("first prepared", 1)
     job.finish()
     closed = [row for path in (tmp_path / "out").glob("part-*") for row in pq.read_table(path).to_pylist()]
     assert len(closed) == len({(row["user"], row["window_start"]) for row in closed}) == number + 1
@@ -205,7 +208,7 @@ def test_a_window_with_10_000_rows_in_a_list(broker: TemporaryBroker, tmp_path: 
             queen.queue("events").push(events[first : first + 1_000])
         queen.queue("events").push([{"n": -1, "at": at + 3 * 86_400_000}])
     job = Job(tmp_path, "lists", broker, rows=4_000)
-    job.kill_at("prepared", 1)
+    assert job.kill_at("first prepared", 1)
     job.finish()
     with broker.client() as queen:
         queue = [row for row in messages(queen, "totals") if -1 not in row["numbers"]]
@@ -219,12 +222,42 @@ def test_a_replay_after_the_ttl_has_the_messages_of_the_first_try(
 ) -> None:
     """A batch that was planned and not prepared is computed again with the same messages."""
     events: list[Record] = [{"n": n, "user": USERS[n % 3]} for n in range(BATCH_ROWS)]
-    with broker.client() as queen:
-        queen.queue("events").config(ttl=40).create()
-        queen.queue("events").push(events)
-    pushed = time.monotonic()
     job = Job(tmp_path, "copies", broker, database=empty_database_url, state=False)
-    assert job.kill_at("planned", 1)
-    time.sleep(max(0.0, pushed + 41 - time.monotonic()))
-    job.finish()
+    with broker.client() as queen:
+        queen.queue("events").push(events)
+        assert job.kill_at("planned", 1)
+        queen.admin.set_maintenance(True)  # nothing is deleted: a batch that is read again is there
+        queen.queue("events").config(ttl=1).create()
+        time.sleep(2)
+        job.finish()
     assert sorted(row["n"] for row in lines(tmp_path / "lines")) == list(range(BATCH_ROWS))
+
+
+if LONG:  # it starts a cluster
+
+    def test_a_task_that_spark_runs_twice_counts_once(
+        broker: TemporaryBroker, empty_database_url: str, tmp_path: Path
+    ) -> None:
+        """Speculation: one try of a task hangs, Spark starts another one, and both have staged rows."""
+        events: list[Record] = [{"n": n, "user": USERS[n % 3]} for n in range(BATCH_ROWS)]
+        with broker.client() as queen:
+            for n in range(0, BATCH_ROWS, 10):
+                queen.queue("events").partition(f"p{n}").push(events[n : n + 10])
+        conf = {
+            "spark.speculation": "true", "spark.speculation.quantile": "0.1",
+            "spark.speculation.minTaskRuntime": "1s", "spark.speculation.multiplier": "1.1",
+        }  # fmt: skip
+        with Cluster(tmp_path, Path(sys.executable), apart=True) as cluster:
+            job = Job(
+                tmp_path, "copies", broker, database=empty_database_url, state=False, slow=BATCH_ROWS - 1,
+                master=cluster.master, conf=conf,
+            )  # fmt: skip
+            job.finish()
+        assert (tmp_path / "again").exists(), "Spark ran no task twice"
+        with broker.client() as queen:
+            copied = messages(queen, "copies")
+        drawn = {row["n"]: row["drawn"] for row in asyncio.run(table(empty_database_url, "kept"))}
+        assert sorted(drawn) == list(range(BATCH_ROWS))
+        appended = asyncio.run(table(empty_database_url, "appended"))
+        for rows in (copied, lines(tmp_path / "lines"), appended):
+            assert sorted((row["n"], row["drawn"]) for row in rows) == sorted(drawn.items())

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from queenstream.pipeline.builder import Pipeline
-from queenstream.pipeline.endpoints import Files, Function, Postgres, Queue, Sink
+from queenstream.pipeline.endpoints import Files, Function, Postgres, Queue, Sink, Source
 from queenstream.pipeline.policies import DeadLetters
 
 Record = dict[str, Any]
@@ -64,7 +64,10 @@ def main(settings: dict[str, Any]) -> None:
     before = 0 if moment == "prepared" else 3  # so many sinks have the batch when it is killed
     ends = [*others[:before], *caller, *others[before:]]
     schema = "n bigint, user string" if settings["plan"] == "native" else None
-    rows = Pipeline("delivery").source(Queue("events", schema=schema), name="events")
+    source: Source[Any] = Queue("events", schema=schema)
+    if "events" in settings:
+        source = Files(settings["events"], format="ndjson", schema=schema)
+    rows = Pipeline("delivery").source(source, name="events")
     if settings["plan"] == "state":
         rows = rows.deduplicate("n", within="1h")
     if settings["plan"] == "native":

@@ -137,14 +137,15 @@ def test_a_batch_goes_the_way_it_was_prepared_for_in_another_environment(
     events: list[dict[str, Any]] = [{"n": n, "user": "abc"[n % 3]} for n in range(RECORDS)]
     broker = Up("--pg", database_url, "--port", "0", "--log-level", "error")
     known = {"QUEEN_PG": database_url}
+    (tmp_path / "events.ndjson").write_text("".join(json.dumps(event) + "\n" for event in events))
     log = tmp_path / "log"
     try:
         address = broker.ready()
         with Queen(address) as queen:
-            queen.queue("events").push(events)
             settings = {
-                "folder": str(tmp_path), "checkpoint": str(tmp_path / "state"), "broker": address,
-                "database": empty_database_url, "moment": "committed", "plan": "python", "last": RECORDS - 1,
+                "events": str(tmp_path / "events.ndjson"), "folder": str(tmp_path), "broker": address,
+                "checkpoint": str(tmp_path / "state"), "database": empty_database_url, "moment": "committed",
+                "plan": "python", "last": RECORDS - 1,
             }  # fmt: skip
             first, second = (known, {}) if database_first else ({}, known)
             assert run(settings, log, **first) == -signal.SIGKILL, log.read_text()[-2_000:]
