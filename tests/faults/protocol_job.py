@@ -78,12 +78,13 @@ PIPELINES = {"copies": copies, "windows": windows, "lists": lists}
 def main(settings: dict[str, Any]) -> None:
     """Run until caught up."""
     session("protocol", settings.get("master", "local[2]"), conf=settings.get("conf", {}))
-    more: RunKeywords = {}
-    if settings.get("rows"):
-        more["max_batch_rows"] = settings["rows"]
-    PIPELINES[settings["pipeline"]](settings).run(
-        checkpoint=settings["checkpoint"], url=settings["broker"], until="caught_up", **more
-    )
+    options: RunKeywords = {
+        "checkpoint": settings["checkpoint"],
+        "url": settings["broker"],
+        "until": "caught_up",
+        "max_batch_rows": settings.get("rows"),
+    }
+    PIPELINES[settings["pipeline"]](settings).run(**options)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any
 
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Files, Function, Postgres, Queue, Sink, Source
-from queenstream.pipeline.policies import DeadLetters
+from queenstream.pipeline.policies import DeadLetters, Outcome
 
 Record = dict[str, Any]
 
@@ -59,6 +59,10 @@ def main(settings: dict[str, Any]) -> None:
         if moment != "stage":
             kill()
 
+    def to(queue: str) -> Outcome:
+        """A queue of dead letters is read, too, which needs its database; files are read without one."""
+        return "skip" if "events" in settings else DeadLetters(queue)
+
     caller: list[Sink] = [Function(called, name="caller")]
     others = sinks(settings)
     before = 0 if moment == "prepared" else 3  # so many sinks have the batch when it is killed
@@ -74,9 +78,9 @@ def main(settings: dict[str, Any]) -> None:
         rows = rows.filter("n % 10 <> 3")
         rows = rows.with_columns(drawn="user", lane="case when n % 10 <> 7 then user end")
     else:
-        rows = rows.transform("draw", draw, on_error=DeadLetters("dead"))
+        rows = rows.transform("draw", draw, on_error=to("dead"))
     for end in ends:
-        rows = rows.to(end, on_error=DeadLetters("refused"))
+        rows = rows.to(end, on_error=to("refused"))
     rows.run(checkpoint=settings["checkpoint"], url=settings["broker"], until="caught_up", master="local[2]")
 
 

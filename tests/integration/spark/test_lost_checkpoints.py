@@ -125,7 +125,9 @@ def test_a_checkpoint_that_failed_before_its_first_batch_may_be_deleted(scene: S
 @pytest.mark.parametrize("scene", [("spark", kind) for kind in KINDS], ids="-".join, indirect=True)
 def test_a_checkpoint_without_sparks_folder_is_lost(scene: Scene) -> None:
     assert scene.run() == [0, 1]
-    shutil.rmtree(scene.folder / "state" / "copies" / "spark")
+    home = scene.folder / "state" / "copies"
+    assert home.stat().st_mode & 0o777 == 0o700
+    shutil.rmtree(home / "spark")
     scene.add(1)
     with pytest.raises(CheckpointError, match="what is there now is not that checkpoint"):
         scene.run()
