@@ -32,6 +32,7 @@ from tests.faults import reliability
 from tests.integration.spark.test_delivery_kills import messages
 from tests.integration.spark_cluster.cluster import Cluster
 from tests.processes import clean_environment
+from tests.sparks import QUICK
 
 ROOT = Path(__file__).parents[2]
 LONG = bool(os.environ.get("QUEENSTREAM_LONG"))
@@ -61,7 +62,9 @@ class Job:
     def started(self) -> Any:
         """One life."""
         command = [sys.executable, "-m", "tests.faults.protocol_job", json.dumps(self._settings)]
-        environment = clean_environment(PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'src'}")
+        environment = clean_environment(
+            PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'src'}", JDK_JAVA_OPTIONS=QUICK
+        )
         with self._log.open("ab") as out:
             process = subprocess.Popen(
                 command, cwd=ROOT, env=environment, stdout=out, stderr=out, start_new_session=True
