@@ -7,7 +7,7 @@ checkpoint is no pickle: ``queenstream.pipeline.packing``.
 
 from __future__ import annotations
 
-import builtins
+import importlib
 import pickle
 from collections.abc import Iterable
 from itertools import repeat
@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from pyspark import cloudpickle
 
-from queenstream import errors
+from queenstream.errors import PayloadInvalid
 from queenstream.pipeline.failing import Along
 from queenstream.pipeline.letters import Entrant
 from queenstream.pipeline.packing import decode, encode, encode_row
 
-_FAILURE_PARTS = 3  # of what ``encode_failure`` gives
+_FAILURE_PARTS = 5  # of what ``encode_failure`` gives
 
 
 class Item(NamedTuple):
@@ -86,28 +86,35 @@ def unpacked(data: bytes) -> tuple[Any, Any]:
 
 def encode_failure(record: Any, error: Exception) -> bytes:
     """What could not be made a record, and why, for a file."""
-    return encode([type(error).__name__, str(error), encode_row(record)])
+    return encode([*_error_parts(error), encode_row(record)])
 
 
 def decode_failure(data: bytes) -> tuple[Any, Exception]:
     """The inverse. The exception is of its class if that is ours or Python's own, and else has its name."""
-    return _failure(*decode(data))
+    *error, record = decode(data)
+    return decode(record), _error(*error)
 
 
-def _failure(name: str, text: str, record: bytes) -> tuple[Any, Exception]:
-    kind: Any = getattr(errors, name, None) or getattr(builtins, name, None)
-    try:
-        if issubclass(kind, Exception):
-            return decode(record), kind(text)
-    except TypeError:  # it is no class, or takes more than a text
-        pass
-    return decode(record), type(name, (errors.PayloadInvalid,), {})(text)
+def _error_parts(error: Exception) -> tuple[str, str, str, bytes]:
+    return type(error).__module__, type(error).__name__, str(error), encode_row(vars(error))
+
+
+def _error(module: str, name: str, text: str, attributes: bytes) -> Exception:
+    if module == "builtins" or module.partition(".")[0] == __name__.partition(".")[0]:
+        kind: Any = getattr(importlib.import_module(module), name, None)
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            made: Exception = kind.__new__(kind, text)  # some take other things than their text
+            found = decode(attributes)
+            if str(made) == text and isinstance(found, dict):
+                vars(made).update(found)
+                return made
+    return type(name, (PayloadInvalid,), {})(text)
 
 
 def encode_entrant(entrant: Entrant) -> bytes:
     """A record that is let in at a step again, where a row says why it could not be made."""
     along, error = entrant.along, entrant.error
-    why = None if error is None else [type(error).__name__, str(error)]
+    why = None if error is None else _error_parts(error)
     return encode(
         [entrant.step, encode_row(entrant.record), along.time, encode_row(along.key), along.port, why]
     )
@@ -117,7 +124,7 @@ def decode_misfit(data: bytes) -> Entrant | tuple[Any, Exception]:
     """What ``encode_entrant`` or ``encode_failure`` has made."""
     found = decode(data)
     if len(found) == _FAILURE_PARTS:
-        return _failure(*found)
+        return decode_failure(data)
     step, record, time, key, port, why = found
-    error = None if why is None else _failure(why[0], why[1], record)[1]
+    error = None if why is None else _error(*why)
     return Entrant(step, decode(record), Along(time, decode(key), port), error)
