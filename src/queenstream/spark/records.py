@@ -108,7 +108,8 @@ def _error(module: str, name: str, text: str, attributes: bytes) -> Exception:
             if str(made) == text and isinstance(found, dict):
                 vars(made).update(found)
                 return made
-    return type(name, (PayloadInvalid,), {})(text)
+    other: Exception = type(name, (PayloadInvalid,), {})(text)
+    return other
 
 
 def encode_entrant(entrant: Entrant) -> bytes:
