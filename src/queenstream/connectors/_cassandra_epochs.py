@@ -14,8 +14,11 @@ from __future__ import annotations
 
 import time
 
+import msgspec
+
 from queenstream.connectors._cassandra_link import Link
 from queenstream.connectors._cassandra_tables import quoted
+from queenstream.connectors.provenance import Provenance
 from queenstream.errors import CheckpointError, OwnershipLost
 
 TABLE = "queenstream_epochs"
@@ -40,6 +43,9 @@ class Epochs:
         )
         self._update = link.prepare(
             f"update {place} set epoch = ?, started = ?, ended = ? {where} if epoch = ?"  # noqa: S608 - as above
+        )
+        self._replace = link.prepare(
+            f"insert into {place} (sink, {what}) values (?, ?, ?, ?)"  # noqa: S608 - as above
         )
         self._epoch, self._started, self._ended = self._stored()
 
@@ -69,6 +75,20 @@ class Epochs:
                     "of its own"
                 )
         return self._started
+
+    def provenance(self) -> Provenance | None:
+        """Which checkpoint the sink was last written from."""
+        known = self._link.ask(self._select, self._own_row)
+        return msgspec.json.decode(known[0]["epoch"], type=Provenance) if known else None
+
+    def store_provenance(self, provenance: Provenance) -> None:
+        """Store it in a row that is no sink's."""
+        text = msgspec.json.encode(provenance).decode()
+        self._link.ask(self._replace, self._own_row, text, 0, 0)
+
+    @property
+    def _own_row(self) -> str:
+        return f"checkpoint of {self._sink} in {self._link.place}"
 
     def _is_last(self, epoch: str) -> bool:
         return bool(self._epoch) and (epoch == self._epoch or epoch.startswith(f"{self._epoch}-"))

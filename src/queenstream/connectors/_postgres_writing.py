@@ -15,6 +15,7 @@ from datetime import UTC
 from typing import Any, TypeAlias
 
 import asyncpg
+import msgspec
 
 from queenstream.client._base.payloads import encode
 from queenstream.connectors import _postgres_tables as tables
@@ -23,6 +24,7 @@ from queenstream.connectors._postgres_sinks import SinkTable
 from queenstream.connectors._postgres_tables import Column, quoted
 from queenstream.connectors.base import Context, Refusal
 from queenstream.connectors.fitting import schema_of
+from queenstream.connectors.provenance import Provenance
 from queenstream.errors import ConfigError, DatabaseUnusable, PayloadInvalid
 from queenstream.pipeline.endpoints import Postgres
 from queenstream.pipeline.records import as_row, hashable
@@ -98,6 +100,25 @@ class PostgresWriter:
         name = self._context.delivery(epoch)
         self._epochs += 1
         return await self._link.run(lambda connection: self._deliver(connection, name, items, refused))
+
+    async def provenance(self) -> Provenance | None:
+        query = f"select refused from {self._deliveries} where delivery = $1"
+        found = await self._link.run(lambda connection: connection.fetchval(query, self._own_row))
+        return None if found is None else msgspec.convert(found, Provenance)
+
+    async def store_provenance(self, provenance: Provenance) -> None:
+        """In a row of ``queen_deliveries`` that is no delivery: who may not create tables has that one."""
+        statement = (
+            f"insert into {self._deliveries} (delivery, sink, refused) values ($1, $1, $2) "
+            "on conflict (delivery) do update set refused = excluded.refused"
+        )
+        told = msgspec.to_builtins(provenance)
+        await self._link.run(lambda connection: connection.execute(statement, self._own_row, told))
+
+    @property
+    def _own_row(self) -> str:
+        table = self._table
+        return f"checkpoint of {self._context.pipeline}:{self._context.node} in {table.schema}.{table.name}"
 
     async def close(self) -> None:
         await self._link.close()

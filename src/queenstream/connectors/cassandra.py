@@ -33,6 +33,7 @@ from queenstream.connectors._cassandra_tables import quoted
 from queenstream.connectors._cassandra_types import encoder, scalar_encoder, type_name
 from queenstream.connectors.base import Context, Refusal, RowKey
 from queenstream.connectors.fitting import schema_of
+from queenstream.connectors.provenance import Provenance
 from queenstream.errors import ConfigError, PayloadInvalid, RunFailed
 from queenstream.pipeline.endpoints import Cassandra
 
@@ -146,6 +147,14 @@ class CassandraWriter:
 
     def row_key(self) -> RowKey | None:
         return PrimaryKey(self._key) if self._key else None
+
+    async def provenance(self) -> Provenance | None:
+        """None also for rows that say their own time: no repeat of them wins over newer ones."""
+        return None if self._epochs is None else await self._patiently(self._epochs.provenance)
+
+    async def store_provenance(self, provenance: Provenance) -> None:
+        if self._epochs is not None:
+            await self._patiently(self._epochs.store_provenance, provenance)
 
     # Writing
 

@@ -21,13 +21,16 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
+import msgspec
+
 from queenstream.batches import Batch
 from queenstream.connectors._lines import CsvFile, NdjsonFile, Part, TextFile, csv_bytes, ndjson_bytes
 from queenstream.connectors._orc import OrcFile
 from queenstream.connectors._parquet import ParquetFile, parquet_bytes
 from queenstream.connectors.base import Context, Positions, Refusal
 from queenstream.connectors.fitting import fit, schema_of
-from queenstream.errors import ConfigError, PayloadInvalid
+from queenstream.connectors.provenance import Provenance
+from queenstream.errors import CheckpointError, ConfigError, PayloadInvalid
 from queenstream.pipeline.endpoints import FileFormat, Files
 from queenstream.schemas import Schema
 
@@ -190,6 +193,22 @@ class FilesReader:
             self._file.close()
 
 
+def provenance_file(step: str) -> str:
+    """The file that says which checkpoint a step has written the folder from; readers ignore it."""
+    return f"_checkpoint-{step}.json"
+
+
+def decode_provenance(path: object, data: bytes) -> Provenance:
+    """What is in such a file."""
+    try:
+        return msgspec.json.decode(data, type=Provenance)
+    except msgspec.MsgspecError as error:
+        raise CheckpointError(
+            f"{path} is damaged ({error}), and says which checkpoint has written this folder; if it was that "
+            "of this run, delete the file"
+        ) from None
+
+
 class FilesWriter:
     """Writes a file for each epoch."""
 
@@ -229,17 +248,37 @@ class FilesWriter:
         data, refused = self._encode(rows, self._schema)
         final = self._folder / f"part-{epoch}-{self._step}.{self._suffix}"
         if data and not final.exists():
-            unfinished = self._folder / f".{final.name}.{os.getpid()}"
-            with contextlib.ExitStack() as failed:
-                failed.callback(unfinished.unlink, missing_ok=True)
-                with unfinished.open("wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                unfinished.rename(final)
-                failed.pop_all()
-            self._sync_folder()
+            self._place(final, data)
         return refused
+
+    def _place(self, final: Path, data: bytes) -> None:
+        """Write a file, whole or not at all."""
+        unfinished = self._folder / f".{final.name}.{os.getpid()}"
+        with contextlib.ExitStack() as failed:
+            failed.callback(unfinished.unlink, missing_ok=True)
+            with unfinished.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.rename(final)
+            failed.pop_all()
+        self._sync_folder()
+
+    async def provenance(self) -> Provenance | None:
+        return await asyncio.to_thread(self._provenance)
+
+    def _provenance(self) -> Provenance | None:
+        try:
+            return decode_provenance(self._own_file, self._own_file.read_bytes())
+        except FileNotFoundError:
+            return None
+
+    async def store_provenance(self, provenance: Provenance) -> None:
+        await asyncio.to_thread(self._place, self._own_file, msgspec.json.encode(provenance))
+
+    @property
+    def _own_file(self) -> Path:
+        return self._folder / provenance_file(self._step)
 
     def _sync_folder(self) -> None:
         descriptor = os.open(self._folder, os.O_RDONLY)

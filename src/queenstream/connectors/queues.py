@@ -40,6 +40,7 @@ from queenstream.client._base.wire import PushBody, PushItem
 from queenstream.connectors._broker import AWAY, Leases, Patience, connect, log
 from queenstream.connectors.base import Context, Positions, Refusal
 from queenstream.connectors.fitting import schema_of
+from queenstream.connectors.provenance import Provenance
 from queenstream.errors import (
     ConfigError,
     InvalidRequest,
@@ -57,6 +58,7 @@ MOST_BYTES = 8 << 20  # in one push
 SEEKS = 16  # at once
 LAG_SECONDS = 10.0  # how old what is known of the lag may be
 _BEGINNING = "beginning"
+_CHECKPOINT = "/api/v1/sinks/checkpoint"
 
 
 class QueueReader:
@@ -326,6 +328,30 @@ class QueueWriter:
             else:
                 self._patience.reset()
                 return []
+
+    async def provenance(self) -> Provenance | None:
+        try:
+            return await self._queen._calls.call("GET", _CHECKPOINT, query=self._step, type=Provenance)
+        except NotFound:  # also of a broker of an earlier release
+            return None
+
+    async def store_provenance(self, provenance: Provenance) -> None:
+        body = {**self._step, **msgspec.to_builtins(provenance)}
+        while True:
+            try:
+                await self._queen._calls.call("POST", _CHECKPOINT, body=body)
+            except NotFound:
+                return
+            except AWAY as error:
+                await self._patience.wait(error)
+            else:
+                self._patience.reset()
+                return
+
+    @property
+    def _step(self) -> dict[str, str]:
+        context = self._context
+        return {"queue": self._sink.name, "pipeline": context.pipeline, "step": context.node}
 
     async def close(self) -> None:
         await self._queen.close()

@@ -20,6 +20,8 @@ SCHEMA = (
     """create table if not exists pipelines (
         name text primary key, format bigint not null, generation text not null, epoch bigint not null,
         delivered bigint not null, rewound bigint not null, holder text not null)""",
+    # Stays when a run goes back to an older checkpoint, which makes a new generation.
+    """create table if not exists checkpoint_ids (pipeline text primary key, id text not null)""",
     """create table if not exists plans (
         pipeline text not null, fingerprint text not null, facts bytea not null,
         primary key (pipeline, fingerprint))""",

@@ -10,9 +10,9 @@ from typing import Any, cast
 import msgspec
 
 from queenstream.errors import CheckpointError
-from queenstream.local import _packing
 from queenstream.local._homes import Home, damaged
 from queenstream.local._snapshots import CheckpointInfo, Contents, Delivery, StateKey, epoch_id
+from queenstream.pipeline import packing
 from queenstream.pipeline.fingerprints import Facts
 from queenstream.pipeline.keys import META
 from queenstream.windows import from_us
@@ -161,7 +161,7 @@ class CheckpointReader:
 
     def _unpacked(self, data: bytes) -> Any:
         try:
-            return _packing.unpack(data)
+            return packing.unpack(data)
         except (ValueError, LookupError, msgspec.MsgspecError) as error:
             raise damaged(self._home.where, error) from error
 

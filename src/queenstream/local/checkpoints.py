@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 from queenstream.errors import CheckpointError
-from queenstream.local import _packing
 from queenstream.local._homes import (
     Action,
     Forget,
@@ -49,7 +48,7 @@ from queenstream.local._snapshots import (
     epoch_id,
     new_generation,
 )
-from queenstream.pipeline import fingerprints
+from queenstream.pipeline import fingerprints, packing
 from queenstream.pipeline.fingerprints import Facts
 
 __all__ = [
@@ -159,9 +158,14 @@ class CheckpointStore(CheckpointReader):
                     (self._pipeline, FORMAT, new_generation(), holder),
                 ),
                 Step(
+                    "insert into checkpoint_ids (pipeline, id) select name, generation from pipelines "
+                    "where name = $1 on conflict (pipeline) do nothing",
+                    (self._pipeline,),
+                ),
+                Step(
                     "insert into plans (pipeline, fingerprint, facts) values ($1, $2, $3) "
                     "on conflict (pipeline, fingerprint) do nothing",
-                    (self._pipeline, self._fingerprint, _packing.pack(self._facts_now)),
+                    (self._pipeline, self._fingerprint, packing.pack(self._facts_now)),
                 ),
             ]
         )
@@ -194,6 +198,11 @@ class CheckpointStore(CheckpointReader):
             outbox=await self._outbox(delivered),
             rewound=rewound,
         )
+
+    async def identity(self) -> str:
+        """What tells this store from all others, also when it is moved or gone back in."""
+        rows = await self._home.fetch("select id from checkpoint_ids where pipeline = $1", self._pipeline)
+        return str(rows[0][0])
 
     async def commit(self, epoch: Epoch) -> str:
         """Store an epoch as a whole; when it returns, it is on the disk. Gives its id."""
@@ -307,7 +316,7 @@ class CheckpointStore(CheckpointReader):
         return changed
 
     def _additions(self, epoch: Epoch, changed: _Changed) -> Iterator[Action]:
-        own, number, pack = self._pipeline, epoch.number, _packing.pack
+        own, number, pack = self._pipeline, epoch.number, packing.pack
         row = {
             "pipeline": own,
             "epoch": number,

@@ -9,6 +9,7 @@ from typing import Any
 
 from queenstream.connectors import Context, Writer, writer_for
 from queenstream.connectors.letters import make_queues
+from queenstream.connectors.provenance import SinkGuard, TracedWriter
 from queenstream.errors import StepFailed
 from queenstream.local.engine import Engine, Outputs
 from queenstream.pipeline.endpoints import Sink
@@ -40,8 +41,9 @@ def _letters_name(sink: Sink) -> str:
 class Deliverer:
     """The writers of a run."""
 
-    def __init__(self, engine: Engine, context: Callable[[str], Context]) -> None:
+    def __init__(self, engine: Engine, context: Callable[[str], Context], guard: SinkGuard) -> None:
         self._engine = engine
+        self._guard = guard
         self._context = context("dead letters")
         self._writes: dict[str, Write] = {write.name: write for write in engine.plan.sinks}
         self._writers: dict[str, Writer] = {
@@ -53,8 +55,10 @@ class Deliverer:
     async def open(self) -> None:
         """Connect to all sinks."""
         await make_queues(self._engine.plan, self._context)
-        for writer in self._writers.values():
+        for name, writer in self._writers.items():
             await writer.open()
+            if isinstance(writer, TracedWriter):
+                await self._guard.check(name, writer)
 
     async def deliver(self, epoch: str, outbox: Mapping[str, Sequence[Any]]) -> None:
         """Write an epoch's rows; when it returns, they are in the sinks, or their steps' policies have them.
@@ -78,7 +82,10 @@ class Deliverer:
             self.seconds[name] += time.monotonic() - begun
 
     async def _write_all(self, name: str, epoch: str, rows: Sequence[Any]) -> None:
-        refused = await self._writers[name].write(epoch, rows)
+        writer = self._writers[name]
+        if self._guard.is_new(name) and isinstance(writer, TracedWriter):
+            await self._guard.store(name, writer)
+        refused = await writer.write(epoch, rows)
         self.written[name] += len(rows) - len(refused)
         if not refused:
             return

@@ -12,11 +12,14 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from queenstream.batches import Batch
 from queenstream.connectors import Context, reader_for
+from queenstream.connectors.provenance import Provenance, SinkGuard, place_of
 from queenstream.local import tracing
+from queenstream.local._homes import holder_text
 from queenstream.local.checkpoints import (
     CheckpointStore,
     Epoch,
@@ -189,7 +192,7 @@ class Loop:
             self._committed = snapshot.epoch
         self._number, self._generation = snapshot.epoch, snapshot.generation
         context = self._context(snapshot.rewound)
-        self._deliverer = Deliverer(self.engine, context)
+        self._deliverer = Deliverer(self.engine, context, await self._guard())
         await self._deliverer.open()
         for delivery in snapshot.outbox:
             outbox = {delivery.sink: delivery.rows}
@@ -209,6 +212,19 @@ class Loop:
                 max_bytes=options.max_batch_bytes,
             )
             self.sources.append(Source(node, intake))
+
+    async def _guard(self) -> SinkGuard:
+        """What refuses sinks that another checkpoint has written."""
+        options = self._options
+        if self._store is None or options.checkpoint is None:
+            return SinkGuard(self.plan.name, None)
+        own = Provenance(
+            checkpoint_id=await self._store.identity(),
+            place=place_of(options.checkpoint),
+            run=holder_text(),
+            began_at=datetime.now(UTC),
+        )
+        return SinkGuard(self.plan.name, own, start_over=options.start_over)
 
     def _context(self, rewound: bool) -> Callable[[str], Context]:
         exclusive = self._store is not None

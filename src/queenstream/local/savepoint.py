@@ -30,9 +30,9 @@ def save(folder: Path, pipeline: str, to: Path) -> str:
     copy = checkpoint_file(to, pipeline)
     _copy(source, copy)
     newest = asyncio.run(_newest(to, pipeline))
-    (to / POSITIONS).write_text(
-        json.dumps({"positions": newest.positions, "facts": newest.facts, "undelivered": _undelivered(copy)})
-    )
+    known: dict[str, object] = {"positions": newest.positions, "facts": newest.facts}
+    known |= {"undelivered": _undelivered(copy), "checkpoint_id": _checkpoint_id(copy)}
+    (to / POSITIONS).write_text(json.dumps(known))
     (to / NOTE).write_text(
         json.dumps({"pipeline": pipeline, "checkpoint": newest.info.id, "engine": "local"})
     )
@@ -45,6 +45,13 @@ def _undelivered(store: Path) -> int:
         query = "select count(distinct o.epoch) from outbox o, pipelines p where o.epoch > p.delivered"
         [[found]] = connection.execute(query).fetchall()
     return int(found)
+
+
+def _checkpoint_id(store: Path) -> str:
+    """The id by which sinks know the checkpoint."""
+    with contextlib.closing(sqlite3.connect(store)) as connection:
+        [[found]] = connection.execute("select id from checkpoint_ids").fetchall()
+    return str(found)
 
 
 async def _newest(folder: Path, pipeline: str) -> Contents:

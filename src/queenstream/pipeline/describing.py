@@ -10,6 +10,7 @@ from queenstream.errors import ConfigError
 from queenstream.pipeline import drawing, nodes
 from queenstream.pipeline.endpoints import function_name
 from queenstream.pipeline.fingerprints import aggregates_text, key_text, on_text, window_text
+from queenstream.pipeline.lineage import in_order
 from queenstream.pipeline.nodes import Node
 from queenstream.pipeline.policies import BLOCK
 
@@ -45,7 +46,24 @@ def as_text(plan: Plan) -> str:
         told = " | ".join(filter(None, parts))
         lines.append(f"{number:>3}  {node.name:<{width}}  {_verb(node):<{kinds}}  {told}".rstrip())
         before = node
+    lines += [line for note in notes_of(plan) for line in ("", f"Note: {note}")]
     return "\n".join(lines) + "\n"
+
+
+def notes_of(plan: Plan) -> list[str]:
+    """What is not guaranteed by this plan: for people to know before it runs."""
+    found: dict[tuple[str, str], str] = {}
+    for node in plan.nodes:
+        before = in_order(node.inputs) if node.keeps_state else []
+        for each in before:
+            if isinstance(each, nodes.Lookup):
+                found[each.name, node.name] = (
+                    f"{each.name} looks up values before {node.name}, which keeps state. On Spark, a run "
+                    "that is killed after it has prepared a batch computes the state of that batch again: "
+                    "state may then have newer values than the sinks got. Look up after the step with state, "
+                    "or accept this"
+                )
+    return [*found.values()]
 
 
 def as_json(plan: Plan) -> str:
@@ -56,6 +74,9 @@ def as_json(plan: Plan) -> str:
         "bounded": plan.bounded,
         "nodes": [_node_json(plan, node) for node in plan.nodes],
     }
+    notes = notes_of(plan)
+    if notes:
+        document["notes"] = notes
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 

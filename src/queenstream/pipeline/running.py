@@ -33,6 +33,7 @@ class RunKeywords(TypedDict, total=False):
     master: str | None
     checkpoint: str | None
     from_checkpoint: str | None
+    start_over: bool
     interval: str | float | timedelta | None
     until: Until
     url: str | None
@@ -49,8 +50,10 @@ class RunOptions:
     """What a run is told. Engines ignore nothing: an option that one does not know, it refuses.
 
     ``checkpoint`` is a folder or a PostgreSQL URL; ``from_checkpoint`` the id of an older one to go
-    back to, or the folder of a savepoint to start from.
-    ``interval``: how often to checkpoint (Spark: how often a batch starts). ``until``: run on, or only up to
+    back to, or the folder of a savepoint to start from. ``start_over``: deliver into sinks that were written
+    from another checkpoint, though they may get again what they have; a run whose checkpoint has batches
+    continues after them. ``interval``: how often to checkpoint (Spark: how often a batch starts). ``until``:
+    run on, or only up to
     what is there when it starts. ``url`` and ``token``: of the broker whose queues and streams it uses, where
     they name none; without them ``QUEEN_URL`` and ``QUEEN_TOKEN`` are taken, as a client does.
     ``max_batch_rows`` and ``max_batch_bytes`` (approximate) limit what a batch reads from each source; each
@@ -63,6 +66,7 @@ class RunOptions:
     master: str | None = None
     checkpoint: str | None = None
     from_checkpoint: str | None = None
+    start_over: bool = False
     interval: timedelta | None = None
     until: Until = "stopped"
     url: str | None = None
@@ -90,10 +94,16 @@ class RunOptions:
             if most is not None and (isinstance(most, bool) or most < 1):
                 raise ConfigError(f"{name} is {most!r}; write a whole number from 1 on, or leave it out")
         interval = said.get("interval")
+        if said.get("start_over") and said.get("checkpoint") is None:
+            raise ConfigError(
+                "start_over is about sinks that another checkpoint has written, and a run without a "
+                "checkpoint delivers everything each time; add checkpoint=…, or leave start_over out"
+            )
         return cls(
             master=said.get("master"),
             checkpoint=said.get("checkpoint"),
             from_checkpoint=said.get("from_checkpoint"),
+            start_over=said.get("start_over", False),
             interval=None if interval is None else durations.parse(interval),
             until=said.get("until", "stopped"),
             url=said.get("url"),

@@ -26,11 +26,12 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from queenstream.pipeline.packing import encode_row
 from queenstream.pipeline.records import EARLIEST
 from queenstream.spark.failures import Troubles
 from queenstream.spark.graph import Graph
 from queenstream.spark.keyed.base import FOREVER
-from queenstream.spark.records import Item, Placed, bundled, packed, packed_by_task, unbundled
+from queenstream.spark.records import Item, Placed, bundled, packed, unbundled
 from queenstream.spark.steps import Passage
 
 ROW = "node STRING, grp STRING, data BINARY"
@@ -53,7 +54,8 @@ _ARROW = pa.schema(
 Place: TypeAlias = tuple[bool, int, int, int]
 Values: TypeAlias = tuple[str, str, bytes]
 Output: TypeAlias = tuple[str, int, Place, bytes]
-"""The sink or the step, what it is, its place in the batch, and its bytes."""
+"""The sink or the step, what it is, its place in the batch, and its bytes: of records and letters as
+``encode_row`` makes them, of the others packed."""
 
 SHIFT_US = -EARLIEST + 86_400_000_000 * 365  # the first year is 1971 to Spark
 _FOREVER_US = 1 << 62
@@ -81,7 +83,7 @@ class Packer:
                 bundles.setdefault((to, port, group), []).append((item, sub))
             else:
                 place = (not item.due, (item.time or 0) if item.due else 0, item.seq, sub)
-                outputs.append((to, RECORD, place, packed_by_task(item.record, item.key)))
+                outputs.append((to, RECORD, place, encode_row(item.record)))
         later: dict[int, list[Values]] = {}
         for (to, port, group), items in bundles.items():
             depth = self._graph[to].depth
@@ -94,7 +96,7 @@ class Packer:
         for depth, rows in later.items():
             yield from self._passing(_behind(depth), rows, start)
         outputs += [
-            (step, LETTER, (True, 0, 0, sub), packed(letter, None))
+            (step, LETTER, (True, 0, 0, sub), encode_row(letter))
             for sub, (step, letter) in enumerate(troubles.letters)
         ]
         if troubles.counts:

@@ -3,7 +3,8 @@ the sinks, and which plan it was.
 
 A folder holds one for each pipeline:
 
-    <checkpoint>/<pipeline>/run.json     the plan's facts, and the generation that tells its deliveries apart
+    <checkpoint>/<pipeline>/run.json     the plan's facts, the id of the checkpoint, and the generation
+                                         that tells its deliveries apart
     <checkpoint>/<pipeline>/state.json   the columns of state without Python
     <checkpoint>/<pipeline>/lock         held by the run that is at work there
     <checkpoint>/<pipeline>/spark/       Spark's own
@@ -35,14 +36,14 @@ from queenstream.errors import CheckpointError, ConfigError
 from queenstream.pipeline.planning import Plan
 from queenstream.spark import rewinding
 from queenstream.spark.maintenance.changes import Layout, changes_between, chosen, refuse, restored
-from queenstream.spark.maintenance.positions import positions_of
+from queenstream.spark.maintenance.positions import checkpoint_id_of, positions_of
 from queenstream.spark.maintenance.savepoint import is_of_spark, is_savepoint, restore
 
 if TYPE_CHECKING:
     from queenstream.spark.native.frames import Clock
 
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://")
-_LAYOUTS = {True: 3, False: 4}
+_LAYOUTS = {True: 4, False: 5}
 """What is kept of plans without Python, and of the others: more by one whenever that changes."""
 
 
@@ -50,14 +51,17 @@ _LAYOUTS = {True: 3, False: 4}
 class Home:
     """The places of one run. ``folder`` is None on a file system that is not this machine's.
 
-    ``native``: the run is without Python. ``stored``: the layout of the run before, which ``accept`` replaces
-    by that of this run. ``positions``: where the sources were by a savepoint of the local engine, until Spark
-    has begun.
+    ``generation`` tells the batches of the query from others of their numbers: it is new when a run goes
+    back. ``checkpoint_id`` stays. ``fresh``: the query has not begun its first batch. ``native``: the run is
+    without Python. ``stored``: the layout of the run before, which ``accept`` replaces by that of this run.
+    ``positions``: where the sources were by a savepoint of the local engine, until Spark has begun.
     """
 
     root: str
     folder: Path | None
     generation: str
+    checkpoint_id: str = ""
+    fresh: bool = True
     temporary: bool = False
     lock: Lock | None = field(default=None, compare=False)
     native: bool = False
@@ -95,7 +99,7 @@ class Lock:
     """What keeps a second run out of a folder; it ends with the process, however that ends."""
 
     def __init__(self, root: Path) -> None:
-        root.mkdir(parents=True, exist_ok=True)
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._file = (root / "lock").open("a+")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -176,7 +180,8 @@ def home_for(
         elif savepoint is not None:
             if files.read() is not None:
                 raise CheckpointError(f"{folder} has a checkpoint already; take another checkpoint folder")
-            begun = {"positions": positions_of(Path(savepoint.removeprefix("file://")), plan)}
+            saved = Path(savepoint.removeprefix("file://"))
+            begun = {"positions": positions_of(saved, plan), "checkpoint_id": checkpoint_id_of(saved)}
         told = _known(files, root)
         home = _home(files, root, folder, told, plan, layouts, clock, begun)
         if told is not None and from_checkpoint is not None:
@@ -251,8 +256,17 @@ def _home(
                 "in another way; go on with that version, or take another checkpoint folder to begin anew"
             )
         refuse(changes_between(stored, layout), root, plan)
-    fresh: dict[str, Any] = {"pipeline": plan.name, "generation": secrets.token_hex(8), **(begun or {})}
-    now = (fresh if told is None else told) | layout.stored() | {"layout": _LAYOUTS[layout.native]}
+    fresh = not files.has_batches()
+    generation = secrets.token_hex(8)
+    if told is None:
+        now = {"pipeline": plan.name, "generation": generation, "checkpoint_id": generation, **(begun or {})}
+    elif fresh:
+        # Spark's folder may have been deleted, and then the sinks know other batches of these numbers.
+        files.forget_prepared()
+        now = {**told, "generation": generation}
+    else:
+        now = told
+    now = now | layout.stored() | {"layout": _LAYOUTS[layout.native]}
     now["clock"] = None if clock is None or not layout.native else asdict(clock)
 
     def accept() -> None:
@@ -261,20 +275,17 @@ def _home(
 
     if told is None:
         accept()
-    positions = now.get("positions", {}) if folder is not None and not _has_begun(folder) else {}
     return Home(
         root,
         folder,
         now["generation"],
+        now["checkpoint_id"],
+        fresh,
         native=layout.native,
         stored=stored,
-        positions=positions,
+        positions=now.get("positions", {}) if fresh else {},
         accept=accept,
     )
-
-
-def _has_begun(folder: Path) -> bool:
-    return any(each.name.isdecimal() for each in (folder / "spark" / "offsets").glob("*"))
 
 
 def _going_back(files: _Local, folder: Path, pipeline: str, told: dict[str, Any], to: str) -> dict[str, Any]:
@@ -318,7 +329,7 @@ def _known(files: _Local | _Remote, root: str) -> dict[str, Any] | None:
     try:
         told = json.loads(text)
         if isinstance(told, dict) and {"generation", "facts", "native"} <= told.keys():
-            return told
+            return {"checkpoint_id": told["generation"], **told}  # which earlier versions did not write
     except ValueError:
         pass
     raise CheckpointError(
@@ -342,13 +353,23 @@ class _Local:
             os.fsync(file.fileno())
         hidden.rename(self._path)
 
+    def has_batches(self) -> bool:
+        """Whether Spark has begun a batch."""
+        return any(each.name.isdecimal() for each in (self._path.parent / "spark" / "offsets").glob("*"))
+
+    def forget_prepared(self) -> None:
+        """Delete what is prepared for batches that are not there."""
+        shutil.rmtree(self._path.parent / "prepared", ignore_errors=True)
+
 
 class _Remote:
     """Through Hadoop, which knows the file systems that Spark knows."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         jvm: Any = spark._jvm
-        self._path = jvm.org.apache.hadoop.fs.Path(f"{root}/run.json")
+        self._root = root
+        self._to_path = jvm.org.apache.hadoop.fs.Path
+        self._path = self._to_path(f"{root}/run.json")
         self._files = self._path.getFileSystem(spark._jsc.hadoopConfiguration())
         self._io = jvm.org.apache.commons.io.IOUtils
 
@@ -367,3 +388,14 @@ class _Remote:
             stream.write(bytearray(text.encode()))
         finally:
             stream.close()
+
+    def has_batches(self) -> bool:
+        """As of a local folder."""
+        offsets = self._to_path(f"{self._root}/spark/offsets")
+        if not self._files.exists(offsets):
+            return False
+        return any(each.getPath().getName().isdecimal() for each in self._files.listStatus(offsets))
+
+    def forget_prepared(self) -> None:
+        """As of a local folder."""
+        self._files.delete(self._to_path(f"{self._root}/prepared"), True)

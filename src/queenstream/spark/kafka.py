@@ -34,7 +34,7 @@ from queenstream.schemas.types import Struct
 from queenstream.spark.datasource import payloads
 from queenstream.spark.jars import KAFKA, kafka_jars
 from queenstream.spark.kinds import arrow_type
-from queenstream.spark.records import Item, packed
+from queenstream.spark.records import Item, encode_failure
 from queenstream.spark.sources import SOURCE_BITS, Decoded
 from queenstream.spark.versions import kafka_version
 from queenstream.windows import to_us
@@ -224,8 +224,8 @@ def _misfit(row: dict[str, Any], make: Callable[[Found], Any]) -> bytes:
     try:
         make(found)
     except PayloadInvalid as error:
-        return packed(coordinates(found), error)
-    return packed(coordinates(found), PayloadInvalid("its values are not what its columns can hold"))
+        return encode_failure(coordinates(found), error)
+    return encode_failure(coordinates(found), PayloadInvalid("its values are not what its columns can hold"))
 
 
 def _found(row: dict[str, Any]) -> Found:

@@ -13,14 +13,14 @@ from __future__ import annotations
 import base64
 import json
 import marshal
-import pickle
 from collections.abc import Callable
 from datetime import UTC, date, datetime  # noqa: F401 - UTC is for the example
 from decimal import Decimal
 from typing import Any
 
 import msgspec
-from pyspark import cloudpickle
+
+from queenstream.pipeline.packing import decode, encode_exactly
 
 _PLAIN = {str, int, float, bool, type(None)}
 _MARK = '"$'
@@ -73,8 +73,7 @@ def _told(value: Any) -> Any:
         return {"$date": value.isoformat()}
     if kind is Decimal:
         return {"$decimal": str(value)}
-    data: bytes = cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
-    return {"$object": base64.b64encode(data).decode()}
+    return {"$packed": base64.b64encode(encode_exactly(value)).decode()}
 
 
 def _read(value: Any) -> Any:
@@ -95,5 +94,5 @@ _MARKS: dict[str, Callable[[Any], Any]] = {
     "$time": datetime.fromisoformat,
     "$date": date.fromisoformat,
     "$decimal": Decimal,
-    "$object": lambda text: pickle.loads(base64.b64decode(text)),  # noqa: S301 - written by ``pack``
+    "$packed": lambda text: decode(base64.b64decode(text)),
 }

@@ -1,17 +1,26 @@
 """Records on their way: with what goes along with them, and as bytes between two stages.
 
 Bytes are pickles, so that a record is after a shuffle what it was before it: a number stays whole, a
-dataclass stays one. They are made and read by the processes of one query only.
+dataclass stays one. They are made and read by the processes of one query only. What is kept in files of the
+checkpoint is no pickle: ``queenstream.pipeline.packing``.
 """
 
 from __future__ import annotations
 
+import importlib
 import pickle
 from collections.abc import Iterable
 from itertools import repeat
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from pyspark import cloudpickle
+
+from queenstream.errors import PayloadInvalid
+from queenstream.pipeline.failing import Along
+from queenstream.pipeline.letters import Entrant
+from queenstream.pipeline.packing import decode, encode, encode_row
+
+_FAILURE_PARTS = 5  # of what ``encode_failure`` gives
 
 
 class Item(NamedTuple):
@@ -46,14 +55,6 @@ def packed(record: Any, key: Any) -> bytes:
     return _for_all((record, key))
 
 
-def packed_by_task(record: Any, key: Any) -> bytes:
-    """The same, several times as quick: what a task can name, other tasks can find.
-
-    Not for the driver: the classes of its script are there by name, and nowhere else.
-    """
-    return _for_tasks((record, key))
-
-
 def bundled(port: int, items: list[Placed]) -> bytes:
     """Several items of one key for an input of a step, each with its place among what its work gave."""
     return _for_tasks((port, [(*item, sub) for item, sub in items]))
@@ -81,3 +82,50 @@ def unpacked(data: bytes) -> tuple[Any, Any]:
     """The inverse."""
     record, key = pickle.loads(data)  # noqa: S301 - of this query's own making
     return record, key
+
+
+def encode_failure(record: Any, error: Exception) -> bytes:
+    """What could not be made a record, and why, for a file."""
+    return encode([*_error_parts(error), encode_row(record)])
+
+
+def decode_failure(data: bytes) -> tuple[Any, Exception]:
+    """The inverse. The exception is of its class if that is ours or Python's own, and else has its name."""
+    *error, record = decode(data)
+    return decode(record), _error(*error)
+
+
+def _error_parts(error: Exception) -> tuple[str, str, str, bytes]:
+    return type(error).__module__, type(error).__name__, str(error), encode_row(vars(error))
+
+
+def _error(module: str, name: str, text: str, attributes: bytes) -> Exception:
+    if module == "builtins" or module.partition(".")[0] == __name__.partition(".")[0]:
+        kind: Any = getattr(importlib.import_module(module), name, None)
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            made: Exception = kind.__new__(kind, text)  # some take other things than their text
+            found = decode(attributes)
+            if str(made) == text and isinstance(found, dict):
+                vars(made).update(found)
+                return made
+    other: Exception = type(name, (PayloadInvalid,), {})(text)
+    return other
+
+
+def encode_entrant(entrant: Entrant) -> bytes:
+    """A record that is let in at a step again, where a row says why it could not be made."""
+    along, error = entrant.along, entrant.error
+    why = None if error is None else _error_parts(error)
+    return encode(
+        [entrant.step, encode_row(entrant.record), along.time, encode_row(along.key), along.port, why]
+    )
+
+
+def decode_misfit(data: bytes) -> Entrant | tuple[Any, Exception]:
+    """What ``encode_entrant`` or ``encode_failure`` has made."""
+    found = decode(data)
+    if len(found) == _FAILURE_PARTS:
+        return decode_failure(data)
+    step, record, time, key, port, why = found
+    error = None if why is None else _error(*why)
+    return Entrant(step, decode(record), Along(time, decode(key), port), error)

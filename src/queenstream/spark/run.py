@@ -201,7 +201,7 @@ class SparkRun(Summarized):
             lambda: self._supervisor.stopping,
         )
         try:
-            self._deliverer.open()
+            self._deliverer.open(spark)
             groups = clock_groups(self.plan)
             check_sources(self._storage, groups)
             self._home.accept()

@@ -29,13 +29,14 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from queenstream.batches import Batch
 from queenstream.errors import ConfigError
 from queenstream.pipeline.endpoints import Cassandra, Files, Kafka, Postgres, Queue, Source, Stream
+from queenstream.pipeline.packing import decode, encode, script_classes, use_script_classes
 from queenstream.pipeline.running import RunOptions
 from queenstream.schemas import Schema
 from queenstream.schemas.json_decoder import JsonDecoder
 from queenstream.schemas.types import Struct
 from queenstream.spark.datasource.options import Place, source_options
 from queenstream.spark.kinds import spark_type
-from queenstream.spark.records import Item, make_items, packed, unpacked
+from queenstream.spark.records import Item, decode_failure, encode_failure, make_items
 from queenstream.windows import to_us
 
 if TYPE_CHECKING:
@@ -264,6 +265,11 @@ class FedDecoder:
 
     def __init__(self, number: int) -> None:
         self._base = number << SOURCE_BITS
+        self._classes = script_classes()  # which tasks cannot import
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        use_script_classes(self._classes)
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """The records of a file, or of a part of one."""
@@ -273,11 +279,17 @@ class FedDecoder:
             if kind == END:
                 decoded.ended = True
             elif kind == FAILURE:
-                decoded.failures.append(unpacked(data))
+                decoded.failures.append(decode_failure(data))
             else:
-                record, key = unpacked(data)
-                decoded.items.append(Item(record, at, key, self._base + seq))
+                decoded.items.append(Item(decode(data), at, None, self._base + seq))
         return decoded
+
+
+def _fed(record: Any) -> bytes:
+    try:
+        return encode(record)
+    except TypeError as error:
+        raise ConfigError(f"a record of a source that the driver reads: {error}") from None
 
 
 class Feed:
@@ -313,15 +325,15 @@ class Feed:
         if self._typed:
             records: list[Any] = [*batch.records, *[None] * (len(kinds) - len(batch.records))]
         else:
-            records = [packed(record, None) for record in batch.records]
-            records += [packed(*failure) for failure in batch.failures] + [b""] * end
+            records = [_fed(record) for record in batch.records]
+            records += [encode_failure(*failure) for failure in batch.failures] + [b""] * end
         times += [None] * (len(kinds) - len(times))
         first, self._seq = self._seq, self._seq + len(kinds)
         self._last = (batch, first)
         told = {"positions": self.positions, "seq": self._seq, "ended": end}
         columns: list[Any] = [kinds, list(range(first, self._seq)), times, records]
         if self._typed:
-            misfits = [packed(*failure) for failure in batch.failures]
+            misfits = [encode_failure(*failure) for failure in batch.failures]
             columns.append([None] * len(batch.records) + misfits + [None] * end)
         table = pa.table(
             [pa.array(column, each.type) for column, each in zip(columns, self._schema, strict=True)],

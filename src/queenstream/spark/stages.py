@@ -21,6 +21,7 @@ from queenstream.errors import StepFailed
 from queenstream.pipeline import nodes
 from queenstream.pipeline.failing import Along
 from queenstream.pipeline.letters import Doors
+from queenstream.pipeline.packing import encode_row
 from queenstream.spark import flow
 from queenstream.spark.failures import Guard, Troubles
 from queenstream.spark.flow import Packer, group_number
@@ -31,7 +32,7 @@ from queenstream.spark.keyed.joining import Joining
 from queenstream.spark.keyed.stateful import StatefulStep
 from queenstream.spark.keyed.store import KeyState, StateStore
 from queenstream.spark.keyed.windowed import windowed
-from queenstream.spark.records import Item, packed_by_task
+from queenstream.spark.records import Item
 from queenstream.spark.sinks.stage import RecordStages, StageFunction, StageOptions, TaskOutput
 from queenstream.spark.sinks.two_phase import RecordStage
 from queenstream.spark.sources import Decoder
@@ -126,7 +127,7 @@ class StageEntry(StageFunction):
         for index in records.add_all(sink, [each.record for each in items]):
             item = items[index]
             place = (not item.due, (item.time or 0) if item.due else 0, item.seq, first + index)
-            stage.add(sink, place, packed_by_task(item.record, item.key), item.record)
+            stage.add(sink, place, encode_row(item.record), item.record)
 
 
 class ReplayEntry(Entry):

@@ -40,12 +40,12 @@ from queenstream.batches import Batch
 from queenstream.client._base.payloads import encode
 from queenstream.connectors.rules import completed
 from queenstream.errors import ConfigError
-from queenstream.local._packing import pack, unpack
 from queenstream.local.engine import Engine, Outputs
 from queenstream.local.failures import Counts
 from queenstream.pipeline.analytics.rules import FixedBook, read_file
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.nodes import Apply, EventTime, Late, Lookup, Node, Read, Replay, Write
+from queenstream.pipeline.packing import pack, unpack
 from queenstream.pipeline.planning import Plan
 from queenstream.testing.feeding import Feed, as_datetime
 from queenstream.windows import from_us, length_us, to_us

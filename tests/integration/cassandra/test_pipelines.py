@@ -32,7 +32,9 @@ def test_refused_rows_are_dead_letters_and_the_rest_is_stored(
     Pipeline(table).source(Memory(rows)).to(sink, on_error=failed).run(engine="local")
     assert [(each["k"], each["text"]) for each in stored(cql, table)] == [(1, "row 1"), (3, "row 3")]
     letters = [
-        json.loads(line) for file in (tmp_path / "failed").iterdir() for line in file.read_text().splitlines()
+        json.loads(line)
+        for file in (tmp_path / "failed").glob("part-*")
+        for line in file.read_text().splitlines()
     ]
     assert [(letter["record"]["k"], letter["error"]) for letter in letters] == [
         (2, "n must be a whole number (int), not 'two'"),

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from queenstream import DeadLetters, Files, Function, Pipeline
-from queenstream.errors import ConfigError
+from queenstream.errors import CheckpointError, ConfigError
 from queenstream.pipeline.running import EngineName, RunKeywords
 from queenstream.spark import checkpoints
 from tests.integration.cassandra.tools import KEYSPACE, Cql, Endpoint, Failing, row, stored, written
 from tests.servers.cassandra import Node
 
+ENGINES: tuple[EngineName, ...] = ("local", "spark")
 LONG = bool(os.environ.get("QUEENSTREAM_LONG"))
 SCHEMA = "k int, n int, text string, tags map<string, string>"
 KEY: dict[str, Any] = {"partition_key": "k", "clustering_key": "n", "create_table": True, "schema": SCHEMA}
@@ -40,13 +41,17 @@ def test_into_a_table_and_out_of_it(
     source = Pipeline(table).source(Files(folder, format="ndjson", schema=SCHEMA))
     if LONG:
         source = source.to(Function(lambda _: failing.kill(), name="kill", batch=True))
-    source.to(endpoint(**KEY)).run(**on_spark(tmp_path / "checkpoint"))
+    into = source.to(endpoint(**KEY))
+    into.run(**on_spark(tmp_path / "checkpoint"))
     if LONG:
         failing.wait()
     expected = {(each["k"], each["n"]): each for each in map(row, range(800))}
     with node.connected() as session:
         found = stored(Cql(session), table)
         assert found == [expected[key] for key in sorted(expected)]
+    for engine in ENGINES:
+        with pytest.raises(CheckpointError, match=f"was last written from the checkpoint {tmp_path}"):
+            into.run(engine=engine, checkpoint=str(tmp_path / engine), until="caught_up")
     copy = endpoint(f"{table}_copy", partition_key="k", clustering_key="n", create_table=True)
     late = Pipeline("copy").source(endpoint(schema=SCHEMA)).filter("k >= 100")
     late.to(copy).run(**on_spark(tmp_path / "copy"))

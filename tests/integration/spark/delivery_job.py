@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from queenstream.pipeline.builder import Pipeline
-from queenstream.pipeline.endpoints import Files, Function, Postgres, Queue, Sink
-from queenstream.pipeline.policies import DeadLetters
+from queenstream.pipeline.endpoints import Files, Function, Postgres, Queue, Sink, Source
+from queenstream.pipeline.policies import DeadLetters, Outcome
 
 Record = dict[str, Any]
 
@@ -59,21 +59,28 @@ def main(settings: dict[str, Any]) -> None:
         if moment != "stage":
             kill()
 
+    def to(queue: str) -> Outcome:
+        """A queue of dead letters is read, too, which needs its database; files are read without one."""
+        return "skip" if "events" in settings else DeadLetters(queue)
+
     caller: list[Sink] = [Function(called, name="caller")]
     others = sinks(settings)
     before = 0 if moment == "prepared" else 3  # so many sinks have the batch when it is killed
     ends = [*others[:before], *caller, *others[before:]]
     schema = "n bigint, user string" if settings["plan"] == "native" else None
-    rows = Pipeline("delivery").source(Queue("events", schema=schema), name="events")
+    source: Source[Any] = Queue("events", schema=schema)
+    if "events" in settings:
+        source = Files(settings["events"], format="ndjson", schema=schema)
+    rows = Pipeline("delivery").source(source, name="events")
     if settings["plan"] == "state":
         rows = rows.deduplicate("n", within="1h")
     if settings["plan"] == "native":
         rows = rows.filter("n % 10 <> 3")
         rows = rows.with_columns(drawn="user", lane="case when n % 10 <> 7 then user end")
     else:
-        rows = rows.transform("draw", draw, on_error=DeadLetters("dead"))
+        rows = rows.transform("draw", draw, on_error=to("dead"))
     for end in ends:
-        rows = rows.to(end, on_error=DeadLetters("refused"))
+        rows = rows.to(end, on_error=to("refused"))
     rows.run(checkpoint=settings["checkpoint"], url=settings["broker"], until="caught_up", master="local[2]")
 
 

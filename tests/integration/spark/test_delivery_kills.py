@@ -22,7 +22,7 @@ import pytest
 
 from queenstream.client._sync.client import Queen
 from queenstream.testing.brokers import TemporaryBroker
-from tests.processes import clean_environment
+from tests.processes import Up, clean_environment
 
 ROOT = Path(__file__).parents[3]
 RECORDS = 400
@@ -35,10 +35,10 @@ SHORT = [ALL[0], ALL[2], ALL[4]]
 pytestmark = pytest.mark.timeout(400)
 
 
-def run(settings: dict[str, Any], log: Path) -> int:
+def run(settings: dict[str, Any], log: Path, **variables: str) -> int:
     """One life of the driver, which ends with all that it has started."""
     command = [sys.executable, "-m", "tests.integration.spark.delivery_job", json.dumps(settings)]
-    environment = clean_environment(PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'src'}")
+    environment = clean_environment(PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'src'}", **variables)
     with log.open("ab") as out:
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdout=out, stderr=out, start_new_session=True
@@ -127,3 +127,40 @@ async def test_all_sinks_have_the_rows_of_one_try(
     }  # fmt: skip
     for name, rows in found.items():
         assert sorted((row["n"], row["drawn"]) for row in rows) == sorted(drawn.items()), name
+
+
+@pytest.mark.parametrize("database_first", [False, True])
+def test_a_batch_goes_the_way_it_was_prepared_for_in_another_environment(
+    database_url: str, empty_database_url: str, tmp_path: Path, database_first: bool
+) -> None:
+    """The broker does not say where its database is, so it is known only where ``QUEEN_PG`` is set."""
+    events: list[dict[str, Any]] = [{"n": n, "user": "abc"[n % 3]} for n in range(RECORDS)]
+    broker = Up("--pg", database_url, "--port", "0", "--log-level", "error")
+    known = {"QUEEN_PG": database_url}
+    (tmp_path / "events.ndjson").write_text("".join(json.dumps(event) + "\n" for event in events))
+    log = tmp_path / "log"
+    try:
+        address = broker.ready()
+        with Queen(address) as queen:
+            settings = {
+                "events": str(tmp_path / "events.ndjson"), "folder": str(tmp_path), "broker": address,
+                "checkpoint": str(tmp_path / "state"), "database": empty_database_url, "moment": "committed",
+                "plan": "python", "last": RECORDS - 1,
+            }  # fmt: skip
+            first, second = (known, {}) if database_first else ({}, known)
+            assert run(settings, log, **first) == -signal.SIGKILL, log.read_text()[-2_000:]
+            assert messages(queen, "copies"), "the batch is in this sink when the run is killed"
+            code = run(settings, log, **second)
+            if database_first:
+                assert code != 0
+                assert "batch 0 was prepared for the database of queue copies" in log.read_text()
+                code = run(settings, log, **first)
+            assert code == 0, log.read_text()[-4_000:]
+            copies, lanes = messages(queen, "copies"), messages(queen, "lanes")
+    finally:
+        broker.stop()
+    wanted = sorted(event["n"] for event in events if event["n"] % 10 != 3)
+    assert sorted(row["n"] for row in copies) == wanted
+    assert sorted(row["n"] for row in lanes) == [n for n in wanted if n % 10 != 7]
+    drawn = {row["n"]: row["drawn"] for row in copies}
+    assert {row["n"]: row["drawn"] for row in lanes}.items() <= drawn.items()

@@ -102,9 +102,10 @@ PLANS: dict[str, Callable[[Pipeline[Any]], Any]] = {
 
 
 def files_in(folder: Path) -> list[Path]:
-    """What a reader of the folder sees; there is nothing beside it, once a run is over."""
-    assert not [path.name for path in folder.iterdir() if path.name[0] in "._"], "staging areas are gone"
-    return sorted(folder.iterdir())
+    """What a reader of the folder sees; beside it is only what names the checkpoint, once a run is over."""
+    found = [path for path in folder.iterdir() if not path.name.startswith("_checkpoint-")]
+    assert not [path.name for path in found if path.name[0] in "._"], "staging areas are gone"
+    return sorted(found)
 
 
 def contents(folder: Path, form: FileFormat) -> list[str]:

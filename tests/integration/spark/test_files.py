@@ -211,7 +211,9 @@ def test_a_field_that_must_be_there_is_asked_for_in_the_jvm(tmp_path: Path, poli
     figures = run.get_stats()
     assert figures["steps.files:" + str(tmp_path / "in") + ".failed"] == 1
     if policy == "letters":
-        lines = [line for file in (tmp_path / "dead").iterdir() for line in file.read_text().splitlines()]
+        lines = [
+            line for file in (tmp_path / "dead").glob("part-*") for line in file.read_text().splitlines()
+        ]
         [letter] = [json.loads(line) for line in lines]
         assert letter["record"] == {"user": None, "n": 2}
         assert "user must be string and is required" in letter["error"]

@@ -28,11 +28,13 @@ _HOME = Path(pyspark.__file__).parent
 class Cluster:
     """A master and workers with one core and one executor each.
 
-    ``python`` is what executors run Python with. Everything ends with the block, executors and their Python
-    processes too, whatever happened in it.
+    ``python`` is what executors run Python with. ``apart``: each worker has a host of its own, as Spark
+    runs no task twice on one host. Everything ends with the block, executors and their Python processes too,
+    whatever happened in it.
     """
 
-    def __init__(self, folder: Path, python: Path, workers: int = 2) -> None:
+    def __init__(self, folder: Path, python: Path, workers: int = 2, *, apart: bool = False) -> None:
+        self._apart = apart
         self._folder = folder
         self._python = python
         self._port, self._page = free_port(), free_port()
@@ -69,7 +71,9 @@ class Cluster:
         """One more, with a core and the memory for one executor."""
         scratch = self._folder / f"worker-{len(self._started)}"
         flags = ("--port", "0", "--webui-port", "0", "--cores", "1", "--memory", "1g")
-        self.workers.append(self._start("worker.Worker", *flags, "--work-dir", str(scratch), self.master))
+        host = f"127.0.0.{len(self.workers) + 1}" if self._apart else HOST
+        work = ("--work-dir", str(scratch), self.master)
+        self.workers.append(self._start("worker.Worker", *flags, *work, host=host))
 
     def _wait_for(self, workers: int) -> None:
         """Until the master knows so many that live."""
@@ -99,14 +103,14 @@ class Cluster:
                 each.kill()
         psutil.wait_procs(below, timeout=10)
 
-    def _start(self, name: str, *arguments: str) -> psutil.Process:
-        program = [str(_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", "--host", HOST]
+    def _start(self, name: str, *arguments: str, host: str = HOST) -> psutil.Process:
+        program = [str(_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", "--host", host]
         with (self._folder / f"{name}-{len(self._started)}.log").open("wb") as log:
             started = subprocess.Popen(
                 [*program, *arguments],
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=self.environment,
+                env=self.environment | {"SPARK_LOCAL_IP": host},
                 cwd=self._folder,
             )
         self._started.append(started)

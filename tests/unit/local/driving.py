@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from queenstream.batches import Batch
-from queenstream.local import _packing
 from queenstream.local.engine import Engine, Outputs
+from queenstream.pipeline import packing
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Memory
 
@@ -86,12 +86,12 @@ class Driven:
                 if value is None:
                     held.pop(name, None)
                 else:
-                    held[name] = _packing.pack(value)
+                    held[name] = packing.pack(value)
         marks = self.engine.watermarks()
         self.engine.close()
         self.engine = self._new(tracking=True)
         state = {
-            step: {name: _packing.unpack(value) for name, value in held.items()}
+            step: {name: packing.unpack(value) for name, value in held.items()}
             for step, held in self.stored.items()
         }
         self.engine.restore(state, marks)

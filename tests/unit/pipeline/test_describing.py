@@ -137,3 +137,13 @@ def test_a_picture_knows_light_and_dark() -> None:
     picture = Pipeline("p").source(Memory([1])).to(print).describe("svg")
     assert "prefers-color-scheme: dark" in picture
     assert 'role="img"' in picture or "role='img'" in picture
+
+
+def test_a_look_up_before_state_has_a_note() -> None:
+    rows = Pipeline("notes").source(Queue("events"), name="in")
+    users = Queue("users")
+    before = rows.lookup(users, on="id", into="user", name="who").deduplicate("id", within="1h", name="once")
+    assert "Note: who looks up values before once, which keeps state." in before.to(print).describe()
+    assert len(json.loads(before.to(print).describe("json"))["notes"]) == 1
+    after = rows.deduplicate("id", within="1h", name="once").lookup(users, on="id", into="user", name="who")
+    assert "Note" not in after.to(print).describe()

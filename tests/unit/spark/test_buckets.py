@@ -12,8 +12,8 @@ import pytest
 from queenstream.connectors._cassandra_key import KeyColumn, PrimaryKey
 from queenstream.connectors.base import RowKey
 from queenstream.pipeline.endpoints import Kafka
+from queenstream.pipeline.packing import encode_row
 from queenstream.pipeline.topics import MessageKey
-from queenstream.spark.records import packed_by_task
 from queenstream.spark.sinks import commit, staged
 from queenstream.spark.sinks.buckets import Buckets
 from queenstream.spark.sinks.commit import Part, parts_of
@@ -30,7 +30,7 @@ def stage(storage: Folder, task: int, rows: list[dict[str, Any]], key: RowKey, n
     with storage.create(path) as file:
         writer = StagedRowsWriter(file)
         for row in rows:
-            data = packed_by_task(row, None)
+            data = encode_row(row)
             writer.add("out", (True, 0, row["n"], 0), data, buckets.bucket_of("out", None, data))
         writer.finish()
     return StagedFile(task, path, writer.rows, writer.bytes, buckets.numbers())

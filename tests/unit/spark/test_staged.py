@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from queenstream.errors import CheckpointError
-from queenstream.spark.records import packed_by_task
+from queenstream.pipeline.packing import encode_row
 from queenstream.spark.sinks import staged
-from queenstream.spark.sinks.prepared import PreparedBatches
+from queenstream.spark.sinks.prepared import PreparedBatch, PreparedBatches
 from queenstream.spark.sinks.stage import Receipt
 from queenstream.spark.sinks.staged import StagedFile, StagedRowsWriter, chunks_of
 from queenstream.spark.sinks.storage import Folder
@@ -27,7 +27,7 @@ def write(storage: Folder, task: int, numbers: list[int], sink: str = "out") -> 
     with storage.create(path) as file:
         writer = StagedRowsWriter(file)
         for number in numbers:
-            writer.add(sink, (True, 0, number, 0), packed_by_task({"n": number}, None))
+            writer.add(sink, (True, 0, number, 0), encode_row({"n": number}))
         writer.finish()
     return StagedFile(task, path, writer.rows)
 
@@ -56,7 +56,7 @@ def test_rows_of_one_sink_are_not_those_of_another(storage: Folder) -> None:
         writer = StagedRowsWriter(file)
         for number in range(10):
             sink = ("out", "other")[number % 2]
-            writer.add(sink, (True, 0, number, 0), packed_by_task({"n": number}, None))
+            writer.add(sink, (True, 0, number, 0), encode_row({"n": number}))
         writer.finish()
     assert numbers_of(storage, [StagedFile(0, path, writer.rows)]) == [0, 2, 4, 6, 8]
 
@@ -91,8 +91,11 @@ def test_a_batch_is_prepared_until_the_next_one_begins(storage: Folder) -> None:
     batches = PreparedBatches(storage)
     batches.begin(7)
     assert batches.find(7) is None
-    batches.write(7, [Receipt(task=3, counts={"in": {"taken": 5}})])
-    [receipt] = batches.find(7) or []
+    batches.write(7, PreparedBatch([Receipt(task=3, counts={"in": {"taken": 5}})], ["out"]))
+    found = batches.find(7)
+    assert found is not None
+    [receipt] = found.receipts
+    assert found.stored == ["out"]
     assert (receipt.task, receipt.counts, batches.is_done(7)) == (3, {"in": {"taken": 5}}, False)
     batches.finish(7)
     assert batches.is_done(7)
@@ -100,9 +103,20 @@ def test_a_batch_is_prepared_until_the_next_one_begins(storage: Folder) -> None:
     assert batches.find(7) is None
 
 
+def test_sinks_that_have_a_batch_stay_known_when_it_is_staged_again(storage: Folder) -> None:
+    batches = PreparedBatches(storage)
+    batches.write(7, PreparedBatch([Receipt()]))
+    batches.discard(7, {"out"})
+    assert (batches.find(7), batches.delivered(7)) == (None, {"out"})
+    batches.begin(7)
+    assert batches.delivered(7) == {"out"}
+    batches.begin(8)
+    assert batches.delivered(7) == set()
+
+
 def test_the_record_of_a_batch_that_is_damaged_is_named(storage: Folder, tmp_path: Path) -> None:
     batches = PreparedBatches(storage)
-    batches.write(7, [Receipt()])
+    batches.write(7, PreparedBatch([Receipt()]))
     [path] = tmp_path.rglob("batch.json")
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(CheckpointError, match=r"0000000007/batch\.json is damaged"):
@@ -112,7 +126,7 @@ def test_the_record_of_a_batch_that_is_damaged_is_named(storage: Folder, tmp_pat
 def test_a_changed_bit_is_found_wherever_it_is(storage: Folder, tmp_path: Path) -> None:
     file = write(storage, 0, [*range(50)])
     batches = PreparedBatches(storage)
-    batches.write(7, [Receipt(file=file)])
+    batches.write(7, PreparedBatch([Receipt(file=file)]))
     chance = random.Random(7)
 
     def changed(path: Path) -> bytes:

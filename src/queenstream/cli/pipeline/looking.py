@@ -49,6 +49,8 @@ def validate(target: PipelineFile, output: Output = None) -> None:
                 out.line(one, ())
             elif one["valid"]:
                 write(f"{visible(one['pipeline'])} is fine: {one['summary']}\n")
+                for told in one.get("notes", ()):
+                    note(f"{one['pipeline']}: {told}")
             else:
                 for problem in one["problems"]:
                     note(f"{one['pipeline']}: {problem['message']}")
@@ -76,6 +78,7 @@ def _meant(loader: Loader) -> list[Pipeline[Any]]:
 
 
 def _checked(pipeline: Pipeline[Any]) -> dict[str, Any]:
+    from queenstream.pipeline.describing import notes_of
     from queenstream.pipeline.problems import PipelineError
 
     try:
@@ -92,6 +95,7 @@ def _checked(pipeline: Pipeline[Any]) -> dict[str, Any]:
             for each in error.problems
         ]
         return {"pipeline": pipeline.name, "valid": False, "problems": problems}
+    notes = notes_of(plan)
     counts = (amount(len(plan.nodes), "step"), amount(len(plan.inputs), "source"))
     return {
         "pipeline": plan.name,
@@ -100,4 +104,5 @@ def _checked(pipeline: Pipeline[Any]) -> dict[str, Any]:
         "fingerprint": plan.fingerprint,
         "bounded": plan.bounded,
         "summary": f"{', '.join(counts)}, {amount(len(plan.sinks), 'sink')}",
+        **({"notes": notes} if notes else {}),
     }

@@ -57,7 +57,7 @@ class WatchedRun:
         self._engine = engine
         self._view = view
         self._afresh = afresh
-        self._options = options if afresh is None else replace(options, checkpoint=afresh())
+        self._options = options if afresh is None else replace(options, checkpoint=afresh(), start_over=True)
         self._stops = Stops()
         self._active: Active | None = None
         self._failed = False

@@ -61,6 +61,10 @@ def run(
         str | None,
         typer.Option(metavar="ID", help="Go back to this one, or start from this savepoint."),
     ] = None,
+    start_over: Annotated[
+        bool,
+        typer.Option("--start-over", help="Deliver again into sinks that another checkpoint has written."),
+    ] = False,
     interval: Annotated[
         str | None, typer.Option(metavar="DURATION", help="How often to checkpoint: 1s.")
     ] = None,
@@ -101,6 +105,7 @@ def run(
             "master": master,
             "checkpoint": checkpoint,
             "from_checkpoint": from_checkpoint,
+            "start_over": start_over,
             "interval": interval,
             "max_batch_rows": max_batch_rows,
             "max_batch_bytes": max_batch_bytes,

@@ -26,7 +26,7 @@ from queenstream.schemas import Schema
 from queenstream.schemas.types import Struct
 from queenstream.spark.datasource import arrays, variants
 from queenstream.spark.kinds import arrow_type
-from queenstream.spark.records import packed
+from queenstream.spark.records import encode_failure
 
 Reader = Callable[[pa.Array], pa.Array]
 Convert = Callable[[Any], Any]
@@ -110,8 +110,8 @@ def _misfit(schema: Schema, text: bytes) -> bytes:
     try:
         schema.coerce(payload)
     except PayloadInvalid as error:
-        return packed(payload, error)
-    return packed(payload, PayloadInvalid("its values are not what its columns can hold"))
+        return encode_failure(payload, error)
+    return encode_failure(payload, PayloadInvalid("its values are not what its columns can hold"))
 
 
 def check(kind: spark.DataType) -> None:

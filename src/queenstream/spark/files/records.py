@@ -26,7 +26,7 @@ from queenstream.spark.datasource import payloads
 from queenstream.spark.files.storage import local_path
 from queenstream.spark.kafka import typed_values
 from queenstream.spark.kinds import arrow_type, is_bare
-from queenstream.spark.records import Item, packed
+from queenstream.spark.records import Item, encode_failure
 from queenstream.spark.sources import SOURCE_BITS, Decoded
 
 PLACE_BITS = 36
@@ -182,7 +182,7 @@ class TypedPieces:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for piece in self._made.pieces(batches):
             nothing = [None] * len(piece.failures)
-            misfits = [*[None] * len(piece.records), *(packed(*each) for each in piece.failures)]
+            misfits = [*[None] * len(piece.records), *(encode_failure(*each) for each in piece.failures)]
             yield _typed([*piece.records, *nothing], [*piece.places, *piece.failed_at], misfits, self._wanted)
             if piece.ended:
                 yield _end(self._wanted)
@@ -240,7 +240,9 @@ class TypedLines:
                 continue
             record, error = lines.record(line, block, place, uri)
             found.append(
-                packed(record, error or PayloadInvalid("its values are not what its columns can hold"))
+                encode_failure(
+                    record, error or PayloadInvalid("its values are not what its columns can hold")
+                )
             )
         return found
 

@@ -1,7 +1,7 @@
 """Positions of sources in a savepoint of the local engine, for a run on Spark that begins there.
 
-``positions.json`` in the savepoint has the positions by step, the facts of the plan, and how many epochs may
-not have been delivered. Of a queue the local engine knows a message for each partition, and Spark one id for
+``positions.json`` in the savepoint has the positions by step, the facts of the plan, the id by which sinks know
+the checkpoint, and how many epochs may not have been delivered. Of a queue the local engine knows a message for each partition, and Spark one id for
 the whole queue.
 """
 
@@ -50,6 +50,12 @@ def positions_of(savepoint: Path, plan: Plan) -> dict[str, dict[str, Any]]:
             )
     found: dict[str, dict[str, Any]] = saved["positions"]
     return {read.name: found[read.name] for read in plan.sources if found.get(read.name)}
+
+
+def checkpoint_id_of(savepoint: Path) -> str:
+    """The id of the checkpoint that a savepoint is of: sinks that it has written take the new run, too."""
+    found: str = json.loads((savepoint / FILE).read_text())["checkpoint_id"]
+    return found
 
 
 def queue_start(source: Queue, url: str, positions: Positions) -> int:

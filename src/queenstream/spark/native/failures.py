@@ -37,7 +37,7 @@ from queenstream.schemas import Field, Schema
 from queenstream.spark.aggregating import SEQ, TIME
 from queenstream.spark.expressions import RECORD
 from queenstream.spark.graph import stripped
-from queenstream.spark.records import unpacked
+from queenstream.spark.records import decode_misfit
 
 FAILURE, MISFIT = "failure", "misfit"
 FAILURE_TYPE = f"struct<step:int,{MISFIT}:binary,input:string>"
@@ -202,27 +202,30 @@ class FailureReader:
             if misfit is None:  # a file that an older version has written does not say it
                 error = PayloadInvalid("the record does not fit the schema")
                 return Failed(node, None, error, Along(), is_read)
-            record, error = unpacked(misfit)
-            if isinstance(record, Entrant):
-                assert record.error is not None, "it is a row for a sink"
-                return Failed(node, record.record, record.error, record.along, is_read)
-            return Failed(node, record, error, Along(), is_read)
+            found = decode_misfit(misfit)
+            if isinstance(found, Entrant):
+                assert found.error is not None, "it is a row for a sink"
+                return Failed(node, found.record, found.error, found.along, is_read)
+            return Failed(node, *found, Along(), is_read)
         schema, keys = self.inputs[step]
-        found = _decoder.decode(told)
+        values_of = _decoder.decode(told)
         if is_read:
-            return Failed(node, found[RECORD], _unfit(self.reads[step], found[RECORD]), Along(), is_read)
-        record = schema.coerce(found[RECORD])
+            record = values_of[RECORD]
+            return Failed(node, record, _unfit(self.reads[step], record), Along(), is_read)
+        record = schema.coerce(values_of[RECORD])
         values = Schema(tuple(Field(f"key_{at}", each.type) for at, each in enumerate(keys)))
-        key = tuple(values.coerce(found[_KEYS]).values()) if keys else None
-        along = Along(found.get(TIME), key[0] if key is not None and len(key) == 1 else key)
+        key = tuple(values.coerce(values_of[_KEYS]).values()) if keys else None
+        along = Along(values_of.get(TIME), key[0] if key is not None and len(key) == 1 else key)
         return Failed(node, record, _why(node, record), along, is_read)
 
     def row_for_sink(self, step: int, misfit: bytes | None) -> tuple[str, Any] | None:
         """A row that came back to a sink, with the name of its step; None: it is no such row."""
         if misfit is None or step not in self.writes:
             return None
-        entrant = unpacked(misfit)[0]
-        return (entrant.step, entrant.record) if entrant.error is None else None
+        entrant = decode_misfit(misfit)
+        if isinstance(entrant, Entrant) and entrant.error is None:
+            return entrant.step, entrant.record
+        return None
 
 
 def _unfit(schema: Schema | None, record: Any) -> Exception:

@@ -30,7 +30,7 @@ from queenstream.spark.native.failures import FAILURE, MISFIT, Failures, count_n
 from queenstream.spark.native.frames import Frame
 from queenstream.spark.native.needed import needed
 from queenstream.spark.native.steps import through
-from queenstream.spark.records import packed
+from queenstream.spark.records import encode_entrant
 from queenstream.spark.sources import QueueDecoder
 
 Input: TypeAlias = tuple[Schema, Schema]
@@ -229,4 +229,4 @@ class Others:
     def _told(self, entrant: Entrant | None) -> tuple[int | None, bytes | None, bool]:
         if entrant is None or (entrant.error is None and self._opener.types(entrant.step)):
             return None, None, False
-        return self._steps[entrant.step], packed(entrant, None), entrant.error is not None
+        return self._steps[entrant.step], encode_entrant(entrant), entrant.error is not None

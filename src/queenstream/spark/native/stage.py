@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from queenstream.pipeline.failing import give_up
 from queenstream.pipeline.failing import told as told_of
+from queenstream.pipeline.packing import encode_row
 from queenstream.pipeline.policies import DeadLetters
 from queenstream.pipeline.records import short
 from queenstream.pipeline.samples import MOST_ROWS as MOST_SAMPLES
@@ -20,7 +21,6 @@ from queenstream.spark.aggregating import SEQ, TIME
 from queenstream.spark.expressions import RECORD, Wide
 from queenstream.spark.kinds import SIMPLE
 from queenstream.spark.native.failures import FAILURE, FailureReader
-from queenstream.spark.records import packed_by_task
 from queenstream.spark.sinks.stage import RecordStages, StageFunction, StageOptions, TaskOutput
 from queenstream.spark.sinks.two_phase import ColumnStage, RecordStage
 from queenstream.windows import from_us
@@ -107,7 +107,7 @@ class StageColumns(StageFunction):
         for index in left:
             record, time = records[index], times[index]
             place = (time is None, time or 0, places[index] or 0, 0)
-            stage.add(self._sink, place, packed_by_task(record, None), record)
+            stage.add(self._sink, place, encode_row(record), record)
 
     # What steps failed on
 
@@ -129,14 +129,14 @@ class StageColumns(StageFunction):
         came_back = failures.row_for_sink(*failure[:2])
         if came_back is not None:
             sink, row = came_back
-            stage.add(sink, (True, 0, seq, 0), packed_by_task(row, None))
+            stage.add(sink, (True, 0, seq, 0), encode_row(row))
             return
         failed = failures.failed(*failure)
         name = failed.node.name
         stage.fail(name, f"{short(failed.record)}: {told_of(failed.error)}")
         if isinstance(give_up(failed.node, failed.record, failed.error), DeadLetters):
             letter = failed.letter(self._options.pipeline, datetime.now(UTC))
-            stage.letter(name, packed_by_task(letter, None))
+            stage.letter(name, encode_row(letter))
             stage.count({name: {"dead_letters": 1}}, {})
 
 

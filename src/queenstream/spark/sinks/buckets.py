@@ -11,7 +11,7 @@ from typing import Any
 from zlib import crc32
 
 from queenstream.connectors.base import RowKey
-from queenstream.spark.records import unpacked
+from queenstream.pipeline.packing import decode
 
 
 class Buckets:
@@ -25,7 +25,7 @@ class Buckets:
         self._task = task % number
 
     def bucket_of(self, sink: str, record: Any, data: bytes) -> int:
-        """The bucket of a row. ``data`` is the row packed, in case that ``record`` is None.
+        """The bucket of a row. ``data`` is the row encoded, in case that ``record`` is None.
 
         Rows without a key are in the bucket of their task: there they keep the order in which it made them.
         """
@@ -33,7 +33,7 @@ class Buckets:
         if reader is None:
             return 0
         try:
-            key = reader(unpacked(data)[0] if record is None else record)
+            key = reader(decode(data) if record is None else record)
         except Exception:  # noqa: BLE001 - the sink will refuse the row, and say why
             return self._task
         return self._task if key is None else crc32(key) % self._number

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -21,10 +22,11 @@ from pyspark import cloudpickle
 from queenstream.connectors import Context, Writer, writer_for
 from queenstream.connectors.base import Refusal, TimedWriter
 from queenstream.connectors.events import Events
-from queenstream.errors import QueenstreamError, StepFailed
+from queenstream.errors import PayloadInvalid, QueenstreamError, StepFailed
 from queenstream.pipeline.endpoints import Files, Sink
 from queenstream.pipeline.failing import Along, give_up, letter, may_retry
 from queenstream.pipeline.nodes import Node
+from queenstream.pipeline.packing import Unkept
 from queenstream.pipeline.policies import DeadLetters
 from queenstream.spark.sinks.staged import StagedFile, chunks_of
 from queenstream.spark.sinks.storage import Folder
@@ -220,6 +222,16 @@ async def _write(
 
 
 async def _write_once(writer: Writer, epoch: str, rows: Sequence[Any], time: int | None) -> list[Refusal]:
+    """Write rows; gives those that the sink refuses, and those that could not even be kept."""
+    unkept = [(index, PayloadInvalid(row.why)) for index, row in enumerate(rows) if type(row) is Unkept]
+    if not unkept:
+        return await _write_kept(writer, epoch, rows, time)
+    kept = [index for index, row in enumerate(rows) if type(row) is not Unkept]
+    refused = await _write_kept(writer, epoch, [rows[index] for index in kept], time)
+    return sorted([*unkept, *((kept[index], error) for index, error in refused)], key=itemgetter(0))
+
+
+async def _write_kept(writer: Writer, epoch: str, rows: Sequence[Any], time: int | None) -> list[Refusal]:
     if time is not None and isinstance(writer, TimedWriter):
         return await writer.write_at(time, rows)
     return await writer.write(epoch, rows)

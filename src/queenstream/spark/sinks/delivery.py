@@ -10,20 +10,21 @@ import contextlib
 import dataclasses
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 from urllib.parse import quote
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from queenstream.connectors import Context, writer_for
+from queenstream.connectors import Context, Writer, writer_for
 from queenstream.connectors._postgres_link import url_of
 from queenstream.connectors.base import KeyedWriter, RowKey, SinkClaim, TimedWriter
 from queenstream.connectors.events import Events
 from queenstream.connectors.letters import make_queues
-from queenstream.errors import StepFailed, Unavailable
+from queenstream.connectors.provenance import TracedWriter
+from queenstream.errors import ConfigError, StepFailed, Unavailable
 from queenstream.pipeline.endpoints import Cassandra, Files, Function, Postgres, Queue, Sink
 from queenstream.pipeline.phases import PhaseMeter
 from queenstream.pipeline.planning import Plan
@@ -48,10 +49,11 @@ from queenstream.spark.sinks.commit import (
 from queenstream.spark.sinks.descriptions import batch_job, described, staging
 from queenstream.spark.sinks.files import FilesSink
 from queenstream.spark.sinks.frames import FrameOutput
+from queenstream.spark.sinks.guard import RemoteProvenance, sink_guard
 from queenstream.spark.sinks.names import addresses_of, letters_name, letters_of, sinks_of
 from queenstream.spark.sinks.owner import Owner, check_ownership
 from queenstream.spark.sinks.pieces import commit_pieces, read_pieces, with_files, write_pieces
-from queenstream.spark.sinks.prepared import PreparedBatches
+from queenstream.spark.sinks.prepared import PreparedBatch, PreparedBatches
 from queenstream.spark.sinks.queues import QueueTable, database_of
 from queenstream.spark.sinks.stage import (
     RECEIPT,
@@ -64,7 +66,7 @@ from queenstream.spark.sinks.stage import (
     receipts_of,
 )
 from queenstream.spark.sinks.staged import chunks_of
-from queenstream.spark.sinks.storage import Folder, HadoopFolder
+from queenstream.spark.sinks.storage import Folder, HadoopFolder, folder_at
 from queenstream.spark.sinks.tables.readback import readback_rows
 from queenstream.spark.sinks.tables.sink import PostgresTable
 from queenstream.spark.sinks.times import staging_seconds
@@ -161,9 +163,11 @@ class Delivery:
         self._phases = phases
         self._stopping = stopping
         self._prepared = PreparedBatches(storage)
+        self._guard = sink_guard(plan.name, told, home, owner)
         self._run = secrets.token_hex(8)
         self._targets = {name: self._target(name, sink) for name, sink in sinks_of(plan).items()}
         self._opened = OpenWriters()  # of what is called on the driver
+        self._remote: dict[str, RemoteProvenance] = {}  # of folders that only Spark reaches
         self._keys: dict[str, RowKey] = {}  # of the sinks that several tasks may write in order
         self._two_phase: dict[str, TwoPhaseSink] = {}
         self._aside: dict[tuple[str, str], TwoPhaseSink | None] = {}
@@ -171,12 +175,15 @@ class Delivery:
         self.counts: Counts = {}
         self.written = dict.fromkeys(self._targets, 0)
 
-    def open(self) -> None:
+    def open(self, spark: SparkSession) -> None:
         """Connect to all sinks once, and take over those that earlier runs of the checkpoint have written."""
         check_undelivered(self._prepared, self._sinks_before, addresses_of(self._plan))
         self._events.run(make_queues(self._plan, self._context("dead letters")))
         for name, target in self._targets.items():
-            if not (isinstance(target.sink, Files) and target.sink.remote):  # Spark's writer connects there
+            if isinstance(target.sink, Files) and target.sink.remote:  # Spark's writer connects there
+                store = self._remote[name] = RemoteProvenance(folder_at(spark, str(target.sink.path)), name)
+                self._events.run(self._guard.check(name, store))
+            else:
                 key = self._events.run(self._try(target))
                 if key is not None:
                     self._keys[name] = key
@@ -192,19 +199,20 @@ class Delivery:
     def deliver(self, query: Query, rows: DataFrame, batch: int) -> Delivered:
         """Deliver a batch: when it returns, its rows are in the sinks, or their steps' policies have them."""
         check_ownership(self._storage, self._owner)
-        receipts = self._prepared.find(batch)
-        if receipts is not None and query.has_state:  # what it remembers is to move on, too
+        prepared = self._prepared.find(batch)
+        if prepared is not None and query.has_state:  # what it remembers is to move on, too
             with self._described(rows, batch, "update the state"), self._phases.timed(batch, "compute"):
                 rows.write.format("noop").mode("append").save()
-        if receipts is None:
-            receipts = self._stage(query, rows, batch)
-        delivered = self._delivered(receipts)
+        if prepared is None:
+            prepared = self._stage(query, rows, batch)
+        delivered = self._delivered(prepared.receipts)
         if not self._prepared.is_done(batch):
+            done = self._prepared.delivered(batch)
             try:
                 with self._phases.timed(batch, "commit"):
-                    self._commit(rows, receipts, batch)
+                    self._commit(rows, prepared, batch, done)
             except StagingLost:
-                self._prepared.discard(batch)
+                self._prepared.discard(batch, done)
                 raise
         return delivered
 
@@ -216,7 +224,7 @@ class Delivery:
 
     # Stage
 
-    def _stage(self, query: Query, rows: DataFrame, batch: int) -> list[Receipt]:
+    def _stage(self, query: Query, rows: DataFrame, batch: int) -> PreparedBatch:
         self._prepared.begin(batch)
         self._clean(batch)
         options = self._stage_options(rows, batch, samples=self.samples.on)
@@ -226,12 +234,17 @@ class Delivery:
             with contextlib.suppress(Exception):  # what is left now is deleted before the next attempt
                 self._clean(batch)
             raise
+        prepared = PreparedBatch(receipts, self._stored(batch))
         if any(receipt.is_staged for receipt in receipts):
             # Else nothing will be in a sink that could differ the next time.
             with self._phases.timed(batch, "commit"):
                 check_ownership(self._storage, self._owner)
-                self._prepared.write(batch, receipts)
-        return receipts
+                self._prepared.write(batch, prepared)
+        return prepared
+
+    def _stored(self, batch: int) -> list[str]:
+        """The sinks whose rows go from files of the checkpoint into their own storage."""
+        return [name for name, sink in self._two_phase.items() if sink.record_stage(batch) is not None]
 
     def _staged(self, query: Query, rows: DataFrame, options: StageOptions, batch: int) -> list[Receipt]:
         receipts: list[Receipt] = []
@@ -314,13 +327,19 @@ class Delivery:
 
     # Commit
 
-    def _commit(self, rows: DataFrame, receipts: Sequence[Receipt], batch: int) -> None:
-        """Sink by sink, those of dead letters last: a step that writes may have some."""
+    def _commit(self, rows: DataFrame, prepared: PreparedBatch, batch: int, done: set[str]) -> None:
+        """Sink by sink, those of dead letters last: a step that writes may have some.
+
+        ``done``: the sinks that have the batch, to which those are added that get it now.
+        """
         for name, target in self._targets.items():
+            receipts = prepared.receipts
             staged = [receipt.parts[name] for receipt in receipts if name in receipt.parts]
-            if not any(_staged(receipt, name) for receipt in receipts):
+            if name in done or not any(_staged(receipt, name) for receipt in receipts):
                 continue
+            self._check_storage(prepared, target, batch)
             check_ownership(self._storage, self._owner)
+            self._store_provenance(target)
             size = sum(each.staged_bytes(name) for each in receipts)
             with (
                 self._work.at(name),
@@ -330,23 +349,39 @@ class Delivery:
                 if name in self._two_phase:
                     self._two_phase[name].begin(batch)
                 if staged:
-                    receipts = self._commit_staged(rows, name, staged, receipts, batch)
-                self._commit_files(rows, target, receipts, batch, beside=bool(staged))
-        if any(receipt.is_staged for receipt in receipts):
+                    prepared = self._commit_staged(rows, name, staged, prepared, batch)
+                self._commit_files(rows, target, prepared, batch, beside=bool(staged))
+            done.add(name)
+        if any(receipt.is_staged for receipt in prepared.receipts):
             self._prepared.finish(batch)
 
+    def _check_storage(self, prepared: PreparedBatch, target: Target, batch: int) -> None:
+        """Raise ``ConfigError`` if the batch was prepared for a storage that this run does not reach."""
+        letters = [] if target.letters is None else [target.letters]
+        for each in (target, *letters):
+            staged = any(each.name in receipt.parts for receipt in prepared.receipts)
+            if each.name not in self._two_phase and (staged or each.name in (prepared.stored or ())):
+                raise ConfigError(
+                    f"batch {batch} was prepared for the database of {each.sink.title}, and this run does "
+                    "not reach it: set QUEEN_PG to its URL, as in the run before, until it is delivered"
+                )
+
     def _commit_files(
-        self, rows: DataFrame, target: Target, receipts: Sequence[Receipt], batch: int, *, beside: bool
+        self, rows: DataFrame, target: Target, prepared: PreparedBatch, batch: int, *, beside: bool
     ) -> None:
         """Write the rows of a sink that are staged in files. ``beside``: others were in its own storage."""
+        receipts, stored = prepared.receipts, prepared.stored
         name, epoch = target.name, f"{self._generation}-{batch:010}"
         files = [receipt.file for receipt in receipts if receipt.file is not None]
         in_order = target.step is not None and is_ordered(target.sink)  # dead letters need no order
         parts = list(parts_of(files, name, epoch, in_order=in_order))
         if not parts:
             return
-        sink = self._storage_of_rest(target, alone=not beside)
-        letters = self._storage_of_refused(target)
+        sink = letters = None
+        if stored is None or name in stored:
+            sink = self._storage_of_rest(target, alone=not beside)
+        if stored is None or (target.letters is not None and target.letters.name in stored):
+            letters = self._storage_of_refused(target)
         times = self._times(target, epoch, sum(_rows_of(each) for each in receipts))
         done = self._written(rows, target, parts, (sink, letters), times, batch)
         self._count(name, done)
@@ -359,10 +394,10 @@ class Delivery:
         rows: DataFrame,
         name: str,
         staged: Sequence[StagedPart],
-        receipts: Sequence[Receipt],
+        prepared: PreparedBatch,
         batch: int,
-    ) -> Sequence[Receipt]:
-        """Commit what is staged in a sink's own storage. Gives the receipts of what is still to be written.
+    ) -> PreparedBatch:
+        """Commit what is staged in a sink's own storage. Gives the batch with what is still to be written.
 
         If the sink refuses a row, the rows are brought into files, and the batch is prepared with those.
         """
@@ -372,7 +407,7 @@ class Delivery:
         except RowsRefused:
             assert isinstance(sink, PostgresTable), "no other sink refuses staged rows"
         else:
-            return receipts
+            return prepared
         readback, queries = sink.readback(self._stage_options(rows, batch, samples=False), staged)
         output = readback_rows(rows.sparkSession, queries)
         files = self._run_stage(output, readback, f"{self._pieces(batch)}/{quote(name, safe='')}")
@@ -380,12 +415,13 @@ class Delivery:
             raise StagingLost(
                 f"{name}: staged rows are gone (did PostgreSQL crash?); the batch must run again"
             )
-        for each in receipts:
+        for each in prepared.receipts:
             each.parts.pop(name, None)
-        receipts = [*receipts, *files]
-        self._prepared.write(batch, receipts)
+        receipts = [*prepared.receipts, *files]
+        prepared = PreparedBatch(receipts, prepared.stored)
+        self._prepared.write(batch, prepared)
         sink.clean(batch)
-        return receipts
+        return prepared
 
     @contextlib.contextmanager
     def _measured(self, name: str, batch: int, size: int) -> Iterator[None]:
@@ -531,15 +567,38 @@ class Delivery:
 
     async def _try(self, target: Target) -> RowKey | None:
         """Open a sink; gives the key by which its rows are in order, if several tasks may write it."""
-        if _on_driver(target.sink) or isinstance(target.sink, Cassandra):
-            writer = await self._opened.get(target)
+        async with self._writer(target) as writer:
+            if isinstance(writer, TracedWriter):
+                await self._guard.check(target.name, writer)
             return writer.row_key() if isinstance(writer, KeyedWriter) else None
+
+    @contextlib.asynccontextmanager
+    async def _writer(self, target: Target) -> AsyncIterator[Writer]:
+        """The open writer of a sink. Those that the driver goes on to use stay open."""
+        if _on_driver(target.sink) or isinstance(target.sink, Cassandra):
+            yield await self._opened.get(target)
+            return
         writer = writer_for(target.sink, target.context)
         await writer.open()
         try:
-            return writer.row_key() if isinstance(writer, KeyedWriter) else None
+            yield writer
         finally:
             await writer.close()
+
+    def _store_provenance(self, target: Target) -> None:
+        """Note which checkpoint writes a sink, before the first batch of a run does."""
+        letters = [] if target.letters is None else [target.letters]  # which may get what this sink refuses
+        for each in (target, *letters):
+            if self._guard.is_new(each.name):
+                self._events.run(self._store_provenance_of(each))
+
+    async def _store_provenance_of(self, target: Target) -> None:
+        if target.name in self._remote:
+            await self._guard.store(target.name, self._remote[target.name])
+            return
+        async with self._writer(target) as writer:
+            if isinstance(writer, TracedWriter):
+                await self._guard.store(target.name, writer)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,11 +16,12 @@ from pyspark import TaskContext
 
 from queenstream.connectors.base import RowKey
 from queenstream.errors import StepFailed
+from queenstream.pipeline.packing import decode, encode_row
 from queenstream.pipeline.samples import MOST_ROWS as MOST_SAMPLES
 from queenstream.pipeline.samples import as_text
 from queenstream.spark import flow
 from queenstream.spark.failures import Troubles
-from queenstream.spark.records import packed_by_task, unpacked
+from queenstream.spark.records import unpacked
 from queenstream.spark.sinks.buckets import Buckets
 from queenstream.spark.sinks.staged import Place, StagedFile, StagedRowsWriter
 from queenstream.spark.sinks.storage import Folder
@@ -95,7 +96,7 @@ class TaskOutput:
         self._path = ""
 
     def add(self, sink: str, place: Place, data: bytes, record: Any = None) -> None:
-        """A row for a sink: a packed record, and the record itself if it is at hand."""
+        """A row for a sink: an encoded record, and the record itself if it is at hand."""
         if self._writer is None:
             self._writer = self._begin()
         self._writer.add(sink, place, data, self._buckets.bucket_of(sink, record, data))
@@ -109,10 +110,10 @@ class TaskOutput:
 
     def sample(self, sink: str, record: Any) -> None:
         """A row that goes to a sink by another way."""
-        self.keep(sink, packed_by_task(record, None))
+        self.keep(sink, encode_row(record))
 
     def keep(self, sink: str, data: bytes) -> None:
-        """The same of a packed record."""
+        """The same of an encoded record."""
         kept = self._samples.setdefault(sink, [])
         kept.append(data)
         del kept[:-MOST_SAMPLES]
@@ -123,7 +124,7 @@ class TaskOutput:
         return self.receipt.task
 
     def letter(self, step: str, data: bytes) -> None:
-        """A dead letter of a step, packed. Letters are in the order in which they come."""
+        """A dead letter of a step, encoded. Letters are in the order in which they come."""
         self.add(self._options.letters[step], (True, 0, self._letters, self.receipt.task), data)
         self._letters += 1
 
@@ -131,7 +132,7 @@ class TaskOutput:
         """The dead letters and counts of steps that were called here; forgotten after that."""
         troubles = self.troubles
         for step, letter in troubles.letters:
-            self.letter(step, packed_by_task(letter, None))
+            self.letter(step, encode_row(letter))
         self.count(troubles.counts, troubles.examples)
         troubles.letters, troubles.counts, troubles.examples = [], {}, {}
 
@@ -155,7 +156,7 @@ class TaskOutput:
                 self.receipt.task, self._path, self._writer.rows, self._writer.bytes, self._buckets.numbers()
             )
         self.receipt.samples = {
-            sink: [as_text(unpacked(data)[0]) for data in kept] for sink, kept in self._samples.items()
+            sink: [as_text(decode(data)) for data in kept] for sink, kept in self._samples.items()
         }
         self.receipt.times = self.clock.stop()
         return pa.RecordBatch.from_pydict({"receipt": [msgspec.json.encode(self.receipt)]})
@@ -245,7 +246,7 @@ class RecordStages:
         for sink, records in self._opened.items():
             for record in records.take_refused():
                 place = (True, 0, self._refused, self._output.task)
-                self._output.add(sink, place, packed_by_task(record, None))
+                self._output.add(sink, place, encode_row(record))
                 self._refused += 1
 
 
@@ -270,7 +271,7 @@ class StageFlow(StageFunction):
     def _put_rows(self, data: bytes, stage: TaskOutput, records: RecordStages) -> None:
         for name, kind, place, record in flow.outputs_of(data):
             if kind == flow.RECORD:
-                if name in records and records.add(name, unpacked(record)[0]):
+                if name in records and records.add(name, decode(record)):
                     if stage.keeps_samples:
                         stage.keep(name, record)
                 else:

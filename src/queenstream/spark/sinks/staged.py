@@ -2,8 +2,8 @@
 
 A file has chunks of rows, each for one bucket of one sink, and at its end an index that says where they are.
 The chunks of a bucket make up runs, in each of which rows are in the order of their places: a task sorts as
-many rows as it holds, and who reads the file merges the runs. A row is a record with its key
-(``records.packed_by_task``).
+many rows as it holds, and who reads the file merges the runs. A row is a record as
+``queenstream.pipeline.packing`` encodes it.
 
 Rows of one key are in one bucket (``buckets.py``), so several tasks can write a sink, each its own buckets.
 
@@ -11,8 +11,8 @@ Rows of one key are in one bucket (``buckets.py``), so several tasks can write a
     index       JSON: {sink: {bucket: [run, …]}}, a run is a list of [offset, length, CRC-32] of its chunks
     trailer     the CRC-32 of the index (4 bytes) and its length (8 bytes), big-endian
 
-Records are pickled, so that they come back as what they were. Whoever can write the checkpoint folder can run
-code as the pipeline: it must belong to the pipeline's user alone, and folders are created with mode 0700.
+To read a file runs no code of it. Whoever can write the checkpoint folder can still change what the sinks
+get: it must belong to the pipeline's user alone, and folders are created with mode 0700.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any, BinaryIO, TypeAlias
 import msgspec
 
 from queenstream.errors import CheckpointError
-from queenstream.spark.records import unpacked
+from queenstream.pipeline.packing import decode
 from queenstream.spark.sinks.storage import Folder
 
 Place: TypeAlias = tuple[bool, int, int, int]
@@ -194,7 +194,7 @@ def chunks_of(
         if chunk and (len(chunk) >= most_rows or size + len(data) > most_bytes):
             yield chunk
             chunk, size = [], 0
-        chunk.append(unpacked(data)[0])
+        chunk.append(decode(data))
         size += len(data)
     if chunk:
         yield chunk

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from queenstream.errors import CheckpointError
-from queenstream.spark.sinks.prepared import PreparedBatches
-from queenstream.spark.sinks.stage import Receipt
+from queenstream.spark.sinks.prepared import PreparedBatch, PreparedBatches
 
 
 def check_undelivered(
@@ -17,7 +16,7 @@ def check_undelivered(
     ``before`` and ``now`` are the addresses of the sinks by name.
     """
     for batch in prepared.undelivered():
-        for name in sorted(_names(prepared.find(batch) or [])):
+        for name in sorted(_names(prepared.find(batch))):
             if name not in now or (before is not None and before.get(name, now[name]) != now[name]):
                 raise CheckpointError(
                     f"batch {batch} has rows for {name} that are not written yet, and the plan no longer "
@@ -26,7 +25,8 @@ def check_undelivered(
                 )
 
 
-def _names(receipts: list[Receipt]) -> set[str]:
+def _names(batch: PreparedBatch | None) -> set[str]:
+    receipts = [] if batch is None else batch.receipts
     names = {name for each in receipts for name, part in each.parts.items() if part.rows}
     return names | {
         name for each in receipts if each.file is not None for name, rows in each.file.rows.items() if rows

@@ -10,10 +10,11 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructType
 
 from queenstream.errors import DatabaseUnusable, PayloadInvalid
+from queenstream.pipeline.packing import encode_row
 from queenstream.schemas import Schema
 from queenstream.schemas.coercing import Misfit
 from queenstream.spark.datasource import arrays
-from queenstream.spark.records import packed, packed_by_task
+from queenstream.spark.records import encode_failure
 from queenstream.spark.sources import END, FAILURE, RECORD
 from queenstream.spark.tables.columns import TableColumn
 from queenstream.spark.versions import to_arrow_schema
@@ -63,7 +64,7 @@ class Rows:
             record = pa.array(records, self._arrow.field("record").type)
             return self._batch(kind_array, place_array, record, pa.array(misfits, pa.binary()))
         texts = [
-            packed_by_task(record, None) if misfit is None else misfit
+            encode_row(record) if misfit is None else misfit
             for record, misfit in zip(records, misfits, strict=True)
         ]
         return self._batch(kind_array, place_array, arrays.texts(texts, pa.binary()), None)
@@ -75,7 +76,7 @@ class Rows:
                 if row[name] is not None:
                     row[name] = decode(row[name])
         except Misfit as misfit:
-            return None, packed(
+            return None, encode_failure(
                 {name: str(value) for name, value in row.items()}, PayloadInvalid(str(misfit))
             )
         if self._schema is None:
@@ -83,7 +84,7 @@ class Rows:
         try:
             return self._schema.coerce(row), None
         except PayloadInvalid as error:
-            return None, packed(row, error)
+            return None, encode_failure(row, error)
 
     def end(self, place: int) -> pa.RecordBatch:
         """The row that says that there is no more."""

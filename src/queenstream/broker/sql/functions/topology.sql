@@ -247,6 +247,7 @@ begin
     delete from queen.deliveries d using queen.partitions p where p.queue_id = v_queue and d.partition_id = p.id;
     delete from queen.traces t using queen.partitions p where p.queue_id = v_queue and t.partition_id = p.id;
     delete from queen.messages m using queen.partitions p where p.queue_id = v_queue and m.partition_id = p.id;
+    delete from queen.sink_checkpoints where queue = p_name;
     delete from queen.queues where id = v_queue;
     return found;
 end $$;

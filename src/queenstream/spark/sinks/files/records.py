@@ -22,8 +22,8 @@ from queenstream.connectors._lines import as_record, csv_cells
 from queenstream.connectors._parquet import make_table
 from queenstream.errors import PayloadInvalid
 from queenstream.pipeline.endpoints import FileFormat
+from queenstream.pipeline.packing import encode_row
 from queenstream.schemas import Schema
-from queenstream.spark.records import packed_by_task
 from queenstream.spark.sinks.storage import sync
 from queenstream.spark.sinks.two_phase import OpenRecordStage, StagedPart
 
@@ -269,7 +269,7 @@ class _Parquet(_OpenFormat):
         except PayloadInvalid:
             return False
         if len(self._waiting) % _MEASURED == 0:
-            self._waiting_bytes += _MEASURED * len(packed_by_task(record, None))
+            self._waiting_bytes += _MEASURED * len(encode_row(record))
         self._waiting.append(record)
         if len(self._waiting) >= _GROUP_ROWS or self._waiting_bytes >= _GROUP_BYTES:
             self._write()

@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
+from queenstream.pipeline.packing import encode_row
 from queenstream.spark.datasource.database import connected
-from queenstream.spark.records import packed_by_task
 from queenstream.spark.sinks.stage import StageFunction, StageOptions, TaskOutput
 from queenstream.spark.sinks.tables.staging_table import WIDE
 from queenstream.spark.tables.columns import TableColumn
@@ -61,7 +61,7 @@ class Readback(StageFunction):
                     for name, decode in decoders.items():
                         if record[name] is not None:
                             record[name] = decode(record[name])
-                    stage.add(self._sink, (True, 0, query.task, number), packed_by_task(record, None))
+                    stage.add(self._sink, (True, 0, query.task, number), encode_row(record))
                     number += 1
 
 
