@@ -1,8 +1,8 @@
 """Positions of sources in a savepoint of the local engine, for a run on Spark that begins there.
 
-``positions.json`` in the savepoint has the positions by step, the facts of the plan, the id by which sinks know
-the checkpoint, and how many epochs may not have been delivered. Of a queue the local engine knows a message for each partition, and Spark one id for
-the whole queue.
+``positions.json`` in the savepoint has the positions by step, the facts of the plan, the id by which sinks
+know the checkpoint, and how many epochs may not have been delivered. Of a queue the local engine knows a
+message for each partition, and Spark one id for the whole queue.
 """
 
 from __future__ import annotations
