@@ -22,8 +22,8 @@ from pyspark.sql.streaming.stateful_processor import (
 from pyspark.sql.types import LongType, StructField, StructType
 
 from harness import report, sparks
-from queenstream.batches import Batch
-from queenstream.local.engine import Engine
+from queenstream.core.batches import Batch
+from queenstream.engines.local.engine import Engine
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Function, Queue
 from queenstream.testing.brokers import TemporaryBroker, TemporaryBrokers

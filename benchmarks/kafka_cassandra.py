@@ -19,7 +19,7 @@ from pyspark.sql import functions as sql
 from harness import report, sparks
 from harness.servers import CannotRun
 from queenstream import Cassandra, Kafka, Pipeline, count, sum_, tumbling
-from queenstream.spark.jars import kafka_jars
+from queenstream.engines.spark.session.jars import kafka_jars
 
 sys.path.append(str(Path(__file__).parents[1]))  # the tests know how to start a server
 from tests.servers import cache, cassandra, kafka, maven

@@ -16,8 +16,8 @@ import psutil
 
 from harness import report
 from queenstream import Function, Memory, Pipeline, count, session, sum_, tumbling
-from queenstream.batches import Batch
-from queenstream.local.engine import Engine
+from queenstream.core.batches import Batch
+from queenstream.engines.local.engine import Engine
 
 QUESTION = (
     "the local engine, one process: three jobs against Bytewax, up to a million keys, memory per window"

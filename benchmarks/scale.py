@@ -11,8 +11,8 @@ import asyncpg
 from harness import databases, load, report, servers
 from harness.roles import Consume, Order, Push
 from queenstream import postgres
-from queenstream.broker import sql
-from queenstream.broker.database import prepare
+from queenstream.broker.storage import sql
+from queenstream.broker.storage.database import prepare
 
 QUESTION = "push and pop with very many partitions and messages waiting, against 100 partitions and 10,000"
 STEP = 20_000  # partitions filled by one statement

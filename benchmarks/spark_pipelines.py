@@ -15,11 +15,11 @@ from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
 from harness import report, sparks
-from queenstream import aggregates
+from queenstream.core import aggregates
+from queenstream.engines.spark.run import SparkRun
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Function, Queue
 from queenstream.pipeline.shorthand import count, tumbling
-from queenstream.spark.run import SparkRun
 from queenstream.testing.brokers import TemporaryBroker, TemporaryBrokers
 
 QUESTION = "pipelines on Spark: compiled or by hand, functions or expressions, and how long one row takes"

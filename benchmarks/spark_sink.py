@@ -10,7 +10,7 @@ from multiprocessing.synchronize import Barrier
 import pyarrow as pa
 
 from harness import databases, report, sparks
-from queenstream.spark.datasource.database import connected
+from queenstream.engines.spark.datasource.database import connected
 
 QUESTION = "rows into a queue by Spark, exactly once, against COPY of the same rows by one connection a task"
 PARTITIONS = 64

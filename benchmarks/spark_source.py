@@ -11,11 +11,11 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
 from harness import report, sparks
-from queenstream.spark.datasource.database import connected
-from queenstream.spark.datasource.options import source_options
-from queenstream.spark.datasource.planning import Part
-from queenstream.spark.datasource.readers import QueenReader
-from queenstream.spark.datasource.reading import MESSAGE_COLUMNS, message_query
+from queenstream.engines.spark.datasource.database import connected
+from queenstream.engines.spark.datasource.options import source_options
+from queenstream.engines.spark.datasource.planner import Part
+from queenstream.engines.spark.datasource.readers import QueenReader
+from queenstream.engines.spark.datasource.task_reader import MESSAGE_COLUMNS, message_query
 
 QUESTION = "5 million messages, counted by window: format(queen) against JDBC and against ADBC without Spark"
 PAYLOAD = "user STRING, action STRING, value DOUBLE, n BIGINT, page STRING"

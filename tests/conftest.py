@@ -16,7 +16,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from queenstream import config, postgres
 from queenstream.broker.app import Broker
-from queenstream.broker.database import prepare
+from queenstream.broker.storage.database import prepare
 from tests.databases import Databases, database_of
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from queenstream.pipeline.nodes import Read
-from queenstream.pipeline.planning import Plan
-from queenstream.schemas import Schema
+from queenstream.core.schemas import Schema
+from queenstream.engines.spark.native import native, source_columns
+from queenstream.pipeline.plan.nodes import Read
+from queenstream.pipeline.plan.planner import Plan
 from queenstream.spark import session
-from queenstream.spark.native import native, source_columns
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options of a JVM that starts sooner: what tests give it to do is over before better code pays."""

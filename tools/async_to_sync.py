@@ -27,7 +27,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENT = ROOT / "src" / "queenstream" / "client"
-BY_HAND = "_io.py"
+BY_HAND = "transport.py"
 COMMAND = "python tools/async_to_sync.py"
 MARK = "# Generated from "
 LOOSENED = "lint.extend-safe-fixes = ['SIM117', 'UP028']"
@@ -268,7 +268,8 @@ def generated(source: Path, target: Path) -> str:
         body = translate(source.read_text("utf-8"))
     except Untranslatable as error:
         raise Untranslatable(f"{source.name}, {error}") from None
-    head = f"{MARK}{source.parent.name}/{source.name} by `{COMMAND}`: change that file, not this one.\n"
+    place = "/".join(source.parts[max(n for n, name in enumerate(source.parts) if name == "_async") :])
+    head = f"{MARK}{place} by `{COMMAND}`; do not edit.\n"
     # Everything that ruff can put right by itself: above all, imports that nothing needs any more. The rules
     # of ``LOOSENED`` count as safe: what they find could not be written otherwise with ``async``.
     rules = ("--fix-only", "--exit-zero", "--extend-select", "PYI016", "--config", LOOSENED)
@@ -277,14 +278,14 @@ def generated(source: Path, target: Path) -> str:
 
 def wanted(client: Path) -> dict[Path, str]:
     """Every file of ``_sync`` that is generated, with what it has to hold."""
-    sources = sorted(path for path in (client / "_async").glob("*.py") if path.name != BY_HAND)
-    targets = [client / "_sync" / path.name for path in sources]
+    sources = sorted(path for path in (client / "_async").rglob("*.py") if path.name != BY_HAND)
+    targets = [client / "_sync" / path.relative_to(client / "_async") for path in sources]
     return {target: generated(source, target) for source, target in zip(sources, targets, strict=True)}
 
 
 def extra(client: Path, files: dict[Path, str]) -> list[Path]:
     """What lies in ``_sync`` and comes from nowhere."""
-    there = sorted((client / "_sync").glob("*.py"))
+    there = sorted((client / "_sync").rglob("*.py"))
     return [path for path in there if path not in files and path.name != BY_HAND]
 
 
@@ -308,7 +309,7 @@ def write(client: Path) -> list[str]:
     files = wanted(client)
     changed = [p for p, text in files.items() if not p.exists() or p.read_text("utf-8") != text]
     for path in changed:
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(files[path], "utf-8")
     gone = [path for path in extra(client, files) if path.read_text("utf-8").startswith(MARK)]
     for path in gone:

@@ -275,8 +275,8 @@ def _shown(schema: Mapping[str, Any] | None) -> str:
 
 def generated() -> Iterator[tuple[str, str, str]]:
     """The pages that are not in docs/: where, what, and the file whose links they have."""
-    from queenstream.broker.openapi import document
-    from queenstream.broker.routes import ROUTES
+    from queenstream.broker.api import ROUTES
+    from queenstream.broker.http.openapi import document
 
     for file, page in RENAMED.items():
         yield page, (ROOT / file).read_text("utf-8"), file

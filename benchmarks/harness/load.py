@@ -23,7 +23,7 @@ from harness.roles import Consume, Latency, Order, Outcome, Push, RedisAdd, Resu
 from queenstream.cli.bench.connections import GRACE_SECONDS, Connection, Tally, connect, drive
 from queenstream.cli.bench.end_to_end import EndToEnd
 from queenstream.cli.bench.load import Consumer, pushers, text_payload
-from queenstream.cli.target import Target, parse_target
+from queenstream.cli.support.target import Target, parse_target
 
 PAYLOAD = text_payload(200)
 

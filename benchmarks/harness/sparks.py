@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from harness import databases
 from harness.servers import CannotRun
 from queenstream import postgres
-from queenstream.broker.database import prepare
+from queenstream.broker.storage.database import prepare
 from queenstream.spark import session
 
 DRIVER = "org.postgresql:postgresql:42.7.7"

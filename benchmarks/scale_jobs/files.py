@@ -10,7 +10,7 @@ import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from queenstream import aggregates
+from queenstream.core import aggregates
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Files
 from queenstream.pipeline.shorthand import count, tumbling

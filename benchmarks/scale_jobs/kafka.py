@@ -12,11 +12,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import functions as f
 
 from harness.servers import CannotRun
-from queenstream import aggregates
+from queenstream.core import aggregates
+from queenstream.engines.spark.session.jars import kafka_jars
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Kafka
 from queenstream.pipeline.shorthand import count, tumbling
-from queenstream.spark.jars import kafka_jars
 from scale_jobs import Job, Setup, stream_to_end
 
 sys.path.append(str(Path(__file__).parents[2]))  # the tests know how to start a server

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from harness import databases, sparks
-from queenstream import aggregates
+from queenstream.core import aggregates
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Postgres
 from queenstream.pipeline.shorthand import count, tumbling

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queenstream import StreamProcessor
-from queenstream.aggregates import avg, count, max_, percentile, stddev, sum_
+from queenstream.core.aggregates import avg, count, max_, percentile, stddev, sum_
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from queenstream import Event, StreamProcessor
-from queenstream.aggregates import count, sum_
+from queenstream.core.aggregates import count, sum_
 from queenstream.pipeline.endpoints import Memory
 
 CLICKS: list[dict[str, Any]] = [

@@ -14,7 +14,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from queenstream.aggregates import (
+    from queenstream.client._async.client import AsyncQueen
+    from queenstream.client._async.message import AsyncMessage, AsyncMessages
+    from queenstream.client._async.producer import AsyncProducer
+    from queenstream.client._async.window import AsyncWindow
+    from queenstream.client._base.buffer import Backpressure
+    from queenstream.client._base.responses.messages import AckResult, PushResult
+    from queenstream.client._sync.client import Queen
+    from queenstream.client._sync.message import Message, Messages
+    from queenstream.client._sync.producer import Producer
+    from queenstream.client._sync.window import Window
+    from queenstream.connectors.dead_letters import Letters
+    from queenstream.core.aggregates import (
         avg,
         collect_list,
         collect_set,
@@ -28,18 +39,6 @@ if TYPE_CHECKING:
         stddev,
         sum_,
     )
-    from queenstream.client._async.client import AsyncQueen
-    from queenstream.client._async.message import AsyncMessage, AsyncMessages
-    from queenstream.client._async.producer import AsyncProducer
-    from queenstream.client._async.window import AsyncWindow
-    from queenstream.client._base.buffering import Backpressure
-    from queenstream.client._base.wire import AckResult, PushResult
-    from queenstream.client._sync.client import Queen
-    from queenstream.client._sync.message import Message, Messages
-    from queenstream.client._sync.producer import Producer
-    from queenstream.client._sync.window import Window
-    from queenstream.connectors.letters import Letters
-    from queenstream.local.processor import Event, EventWindow, LateEvent, StreamProcessor
     from queenstream.pipeline.builder import Pipeline
     from queenstream.pipeline.endpoints import (
         Cassandra,
@@ -52,9 +51,10 @@ if TYPE_CHECKING:
         Queue,
         Stream,
     )
-    from queenstream.pipeline.expressions import coalesce, col, lit, when
+    from queenstream.pipeline.expr.expressions import coalesce, col, lit, when
     from queenstream.pipeline.policies import DeadLetters, retry
     from queenstream.pipeline.shorthand import count, session, sliding, tumbling
+    from queenstream.processor.processor import Event, EventWindow, LateEvent, StreamProcessor
 
 __all__ = [
     "AckResult",
@@ -110,7 +110,7 @@ __all__ = [
 ]
 
 _BY_HOME = {
-    "aggregates": (
+    "core.aggregates": (
         "avg",
         "collect_list",
         "collect_set",
@@ -131,8 +131,8 @@ _BY_HOME = {
     ),
     "client._async.producer": ("AsyncProducer",),
     "client._async.window": ("AsyncWindow",),
-    "client._base.buffering": ("Backpressure",),
-    "client._base.wire": (
+    "client._base.buffer": ("Backpressure",),
+    "client._base.responses.messages": (
         "AckResult",
         "PushResult",
     ),
@@ -143,8 +143,8 @@ _BY_HOME = {
     ),
     "client._sync.producer": ("Producer",),
     "client._sync.window": ("Window",),
-    "connectors.letters": ("Letters",),
-    "local.processor": (
+    "connectors.dead_letters": ("Letters",),
+    "processor.processor": (
         "Event",
         "EventWindow",
         "LateEvent",
@@ -162,7 +162,7 @@ _BY_HOME = {
         "Queue",
         "Stream",
     ),
-    "pipeline.expressions": (
+    "pipeline.expr.expressions": (
         "coalesce",
         "col",
         "lit",

@@ -28,7 +28,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from queenstream import durations
+from queenstream.core import durations
 from queenstream.errors import ConfigError
 
 T = TypeVar("T")

@@ -8,15 +8,15 @@
     │   └── OwnershipLost       another run has taken over the checkpoint or one of its sinks
     ├── ClientClosed            the client is used after it was closed
     ├── ConfigError             a flag, variable, file or argument says something we cannot use
-    │   ├── ExpressionError     a text is no expression (queenstream.pipeline.expressions)
-    │   └── SchemaError         a definition is no schema (queenstream.schemas)
+    │   ├── ExpressionError     a text is no expression (queenstream.pipeline.expr.expressions)
+    │   └── SchemaError         a definition is no schema (queenstream.core.schemas)
     ├── DecryptionError         a stored payload cannot be decrypted: changed, or its key is wrong
     │   ├── KeyMissing          the key that encrypted it is not in encryption_keys
     │   └── PayloadAltered      it was changed in the database, or is another message's
     ├── LeaseLost               an acknowledgement or renewal came too late: the lease is over
     ├── PayloadInvalid          a payload is not JSON, or does not fit the type it was given
-    │   └── RecordError         a record does not fit its schema (queenstream.schemas)
-    ├── PipelineError           what is wrong in a pipeline, all of it (queenstream.pipeline.problems)
+    │   └── RecordError         a record does not fit its schema (queenstream.core.schemas)
+    ├── PipelineError           what is wrong in a pipeline, all of it (queenstream.pipeline.errors)
     ├── PostgresError           a server cannot be found, started, reached or stopped
     │   └── DatabaseUnusable    a server answers, but its version, rights or schema do not fit
     ├── RunFailed               a run of a pipeline has ended with an error

@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 
 from queenstream import Pipeline, Queen, Queue, count, sum_, tumbling
-from queenstream.cli.demo import STREAM
-from queenstream.cli.demo_traffic import ORDERS
+from queenstream.cli.demo.run import STREAM
+from queenstream.cli.demo.traffic import ORDERS
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 HOSTILE_QUEUE = "hostile </script><b>queue</b>"
@@ -94,7 +94,7 @@ def _await(queen: Queen) -> None:
 def main() -> None:
     """Set everything going."""
     address = sys.argv[1]
-    demo = subprocess.Popen([sys.executable, "-m", "queenstream.cli.demo", address])
+    demo = subprocess.Popen([sys.executable, "-m", "queenstream.cli.demo.run", address])
     try:
         with Queen(address) as queen, tempfile.TemporaryDirectory() as folder:
             seed(address, queen)

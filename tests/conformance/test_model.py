@@ -27,10 +27,11 @@ from hypothesis.stateful import (
 )
 
 from queenstream import config
-from queenstream.broker import sql, wire
 from queenstream.broker.app import Broker
-from queenstream.broker.directory import Subscription
-from queenstream.broker.popping import Target
+from queenstream.broker.messaging.catalog import Subscription
+from queenstream.broker.messaging.pop import Target
+from queenstream.broker.schemas import messages as wire
+from queenstream.broker.storage import sql
 from tests.conformance.model import Ack, Cursor, DeadLetter, Message, Options, Queue, ready
 
 T = TypeVar("T")

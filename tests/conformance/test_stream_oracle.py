@@ -1,4 +1,4 @@
-"""Streams on a real broker against the arithmetic of ``queenstream.windows``, driven by random operations.
+"""Streams on a real broker against the arithmetic of ``core.windows``, driven by random operations.
 
 The oracle knows every message, and says at any moment which windows are closed, what is in them, and what was
 too late. ``QUEENSTREAM_LONG=1`` runs it for longer. Hypothesis prints the failing example.
@@ -29,7 +29,7 @@ from hypothesis.stateful import (
 
 from queenstream import config
 from queenstream.broker.app import Broker
-from queenstream.windows import (
+from queenstream.core.windows import (
     Count,
     Definition,
     Late,

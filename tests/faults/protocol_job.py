@@ -13,10 +13,10 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from queenstream.aggregates import collect_list, count
+from queenstream.core.aggregates import collect_list, count
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Files, Postgres, Queue
-from queenstream.pipeline.running import RunKeywords
+from queenstream.pipeline.engine_api import RunKeywords
 from queenstream.pipeline.shorthand import tumbling
 from queenstream.spark import session
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from queenstream.broker import sql
+from queenstream.broker.storage import sql
 
 ROOT = Path(__file__).parents[2]
 MARKER = Path(__file__).with_name("previous_release")
@@ -38,7 +38,7 @@ def next_release(place: Path) -> Path:
     shutil.copytree(
         ROOT / "src" / "queenstream", package, ignore=shutil.ignore_patterns("__pycache__", "static")
     )
-    texts = package / "broker" / "sql"
+    texts = package / "broker" / "storage" / "sql"
     newest = sql.MIGRATIONS[-1].number
     (texts / "migrations" / f"{newest + 1:04}_next.sql").write_text(
         f"-- compatible from: {newest}\n"

@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from queenstream.aggregates import count, sum_
+from queenstream.core.aggregates import count, sum_
 from queenstream.errors import BrokerUnreachable, Unavailable
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Queue
+from queenstream.pipeline.engine_api import Run
 from queenstream.pipeline.policies import DeadLetters
-from queenstream.pipeline.running import Run
 from queenstream.pipeline.shorthand import tumbling
 from queenstream.spark import session
 
@@ -78,7 +78,7 @@ def started(pipeline: Pipeline[Any], broker: str, folder: Path) -> Run:
 def main(broker: str, folder: Path) -> None:
     """Run both until the process ends."""
     session("kills", MASTER, conf={
-        "spark.python.daemon.module": "queenstream.spark.daemon",  # executors are here, and have it
+        "spark.python.daemon.module": "queenstream.engines.spark.session.daemon",  # executors are here
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         "spark.driver.memory": "1g",

@@ -15,7 +15,7 @@ import asyncpg
 import httpx
 import pytest
 
-from queenstream.broker import sql
+from queenstream.broker.storage import sql
 from tests.faults.releases import ROOT, next_release, previous_release
 from tests.processes import Up
 

@@ -25,8 +25,8 @@ import pytest
 
 from queenstream import Queen, postgres
 from queenstream.client._base.payloads import encode
-from queenstream.pipeline.records import moment
-from queenstream.spark import flow
+from queenstream.core.records import moment
+from queenstream.engines.spark.tasks import rows as flow
 from queenstream.testing import PipelineDriver
 from tests.faults.spark_job import Record, joined, plain
 from tests.integration.spark_cluster.driving import Driver, spark_home, stored

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from queenstream.broker.http import HttpServer, Limits
-from queenstream.broker.routing import Request, Response
+from queenstream.broker.http.routing import Request, Response
+from queenstream.broker.http.server import HttpServer, Limits
 
 MIB = 1024 * 1024
 GET = b"GET /echo HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -14,7 +14,7 @@ import jwt
 import pytest
 
 from queenstream.broker.app import Broker
-from queenstream.broker.routing import Request
+from queenstream.broker.http.routing import Request
 from queenstream.errors import ConfigError
 from tests.conftest import StartBroker
 from tests.integration.rawhttp import MIB, Client

@@ -9,8 +9,8 @@ import asyncpg
 import httpx
 import pytest
 
+from queenstream.broker.api import system
 from queenstream.broker.app import Broker
-from queenstream.broker.routes import system
 from tests.conftest import Clock, StartBroker
 from tests.integration.test_system import get, pop, push
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from queenstream.broker.pushing import _texts
+from queenstream.broker.messaging.push import _texts
 
 
 @pytest.fixture

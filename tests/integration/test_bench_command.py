@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from queenstream.broker.app import Broker
 from queenstream.cli.bench.end_to_end import EndToEnd, Latency
-from queenstream.cli.target import parse_target
+from queenstream.cli.support.target import parse_target
 from tests.conftest import StartBroker
 from tests.integration.cli.running import forks
 from tests.integration.test_roles import SECRET, token

@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from queenstream.broker import remembering
 from queenstream.broker.app import Broker
-from queenstream.broker.remembering import Remembered
-from queenstream.broker.routing import Request, Response
+from queenstream.broker.http import response_cache
+from queenstream.broker.http.response_cache import Remembered
+from queenstream.broker.http.routing import Request, Response
 from tests.conftest import Clock
 
 pytestmark = pytest.mark.timeout(60)
@@ -181,7 +181,7 @@ async def test_who_takes_an_older_answer_gets_it_while_it_was_dear(
         assert ("age" in answer.headers) == (found == 1 and "cache-control" in headers and stored == 2)
         return found
 
-    monkeypatch.setattr(remembering, "SHARE", 1e6)  # as if it had taken long
+    monkeypatch.setattr(response_cache, "SHARE", 1e6)  # as if it had taken long
     stored = 1
     await push(http, "orders", "p", 1)
     older = {"cache-control": "max-age=60"}
@@ -191,7 +191,7 @@ async def test_who_takes_an_older_answer_gets_it_while_it_was_dear(
     assert await total(**older) == 1
     assert await total() == 2
     assert await total(**{"cache-control": "max-age=0"}) == 2
-    monkeypatch.setattr(remembering, "SHARE", 0.0)
+    monkeypatch.setattr(response_cache, "SHARE", 0.0)
     for _ in range(2):  # what is cheap is made anew
         broker.remembered._answers.clear()
         assert await total(**older) == 2
@@ -217,8 +217,8 @@ async def test_the_same_question_under_way_is_asked_once() -> None:
 
 
 async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembering, "MOST_ANSWERS", 3)
-    monkeypatch.setattr(remembering, "MOST_BYTES", 100)
+    monkeypatch.setattr(response_cache, "MOST_ANSWERS", 3)
+    monkeypatch.setattr(response_cache, "MOST_BYTES", 100)
     remembered = Remembered()
 
     async def work() -> Response:

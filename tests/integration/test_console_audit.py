@@ -8,9 +8,9 @@ import asyncpg
 import httpx
 import pytest
 
-from queenstream.broker import auditing
+from queenstream.broker.api import ROUTES
 from queenstream.broker.app import Broker
-from queenstream.broker.routes import ROUTES
+from queenstream.broker.ops import audit
 from tests.conftest import Clock, StartBroker
 from tests.integration.test_roles import SECRET, token
 
@@ -128,7 +128,7 @@ async def test_acts_past_their_time_or_number_go(
 ) -> None:
     for n in range(4):
         await http.delete(f"/api/v1/resources/queues/q{n}")
-    monkeypatch.setattr(auditing, "MOST_ACTS", 3)
+    monkeypatch.setattr(audit, "MOST_ACTS", 3)
     await broker.background.forget()
     assert [a["target"] for a in await acts(http)] == ["queue q3", "queue q2", "queue q1"]
     clock.turn(broker.settings.audit_retention + 60)

@@ -8,10 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from queenstream.broker.files import Files
-from queenstream.broker.routes import page
-from queenstream.broker.routes.page import ADDRESSES
-from queenstream.broker.routing import Request
+from queenstream.broker.api import console
+from queenstream.broker.api.console import ADDRESSES
+from queenstream.broker.http.routing import Request
+from queenstream.broker.http.static_files import Files
 from queenstream.errors import NotFound
 
 ROUTES_TS = Path(__file__).parents[2] / "console" / "src" / "lib" / "routes.ts"
@@ -21,7 +21,7 @@ async def test_without_a_build_a_plain_page_says_how(
     http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     missing = Files(tmp_path / "static")
-    monkeypatch.setattr(page, "_built", lambda: missing)
+    monkeypatch.setattr(console, "_built", lambda: missing)
     answer = await http.get("/queues/orders")
     assert answer.status_code == 200
     assert "make console" in answer.text

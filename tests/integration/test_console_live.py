@@ -11,8 +11,8 @@ import asyncpg
 import httpx
 import pytest
 
-from queenstream.broker import lagging, live
 from queenstream.broker.app import Broker
+from queenstream.broker.ops import lag_history, live_metrics
 from tests.conftest import Clock, StartBroker
 from tests.integration.rawhttp import until
 from tests.integration.test_roles import SECRET, token
@@ -85,7 +85,7 @@ async def test_nobody_listens_nothing_is_computed(http: httpx.AsyncClient, broke
 async def test_too_many_listeners_are_refused(
     http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "MOST_LISTENERS", 1)
+    monkeypatch.setattr(live_metrics, "MOST_LISTENERS", 1)
     async for _ in listen(http):
         refused = await http.get("/api/v1/events")
         assert refused.status_code == 503
@@ -97,7 +97,7 @@ async def test_too_many_listeners_are_refused(
 async def test_one_caller_cannot_take_all_places(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "MOST_LISTENERS_OF_ONE", 1)
+    monkeypatch.setattr(live_metrics, "MOST_LISTENERS_OF_ONE", 1)
     broker = await start_broker(auth_secret=SECRET)
     ada, bob = ({"authorization": "Bearer " + token("read-only", sub=sub)} for sub in ("ada", "bob"))
     async with httpx.AsyncClient(base_url=broker.address, timeout=20) as http:
@@ -145,11 +145,11 @@ async def test_the_same_by_polling_and_its_history(http: httpx.AsyncClient, brok
 
 async def test_history_is_bounded(broker: Broker, clock: Clock) -> None:
     figures = broker.live_figures
-    for _ in range(live.MOST_POINTS + 10):
+    for _ in range(live_metrics.MOST_POINTS + 10):
         clock.turn(0.5)
         figures.tick()
-    assert len(figures.history) <= live.MOST_POINTS
-    clock.turn(live.HISTORY_SECONDS + 1)
+    assert len(figures.history) <= live_metrics.MOST_POINTS
+    clock.turn(live_metrics.HISTORY_SECONDS + 1)
     figures.tick()
     assert len(figures.since(15)) == len(figures.history) == 1
 
@@ -179,7 +179,7 @@ async def test_lag_over_time(http: httpx.AsyncClient, broker: Broker, clock: Clo
     path = "/api/v1/consumer-groups/billing/lag"
     answer = (await http.get(path)).json()
     assert [(s["queue"], s["partition"]) for s in answer["series"]] == [("orders", None), ("refunds", None)]
-    assert answer["everySeconds"] >= lagging.SAMPLE_SECONDS
+    assert answer["everySeconds"] >= lag_history.SAMPLE_SECONDS
     [point] = answer["series"][0]["points"]
     assert (point["lag"], round(point["lagSeconds"], -1)) == (8, 60)
 
@@ -202,10 +202,10 @@ async def test_lag_over_time(http: httpx.AsyncClient, broker: Broker, clock: Clo
 
 
 async def test_what_is_watched_is_bounded(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lagging, "MOST_WATCHED", 3)
+    monkeypatch.setattr(lag_history, "MOST_WATCHED", 3)
     for n in range(5):
         broker.lags.watch("g", f"q{n}", None)
     assert [queue for _, queue, _ in broker.lags._watched] == ["q2", "q3", "q4"]
-    monkeypatch.setattr(lagging, "WATCH_SECONDS", -1.0)
+    monkeypatch.setattr(lag_history, "WATCH_SECONDS", -1.0)
     broker.lags._forget()
     assert not broker.lags._watched

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from queenstream import AsyncQueen, Pipeline, Queue, count, tumbling
+from queenstream.broker.api import pipelines
 from queenstream.broker.app import Broker
-from queenstream.broker.routes import pipelines
-from queenstream.client._async.admin import AsyncAdmin
-from queenstream.client._base.answers_pipelines import Inside
+from queenstream.client._async.admin.api import AsyncAdmin
+from queenstream.client._base.responses.pipelines import Inside
+from queenstream.engines.local.run import start
 from queenstream.errors import InvalidRequest, NotFound, TooLarge
-from queenstream.local.run import start
-from queenstream.pipeline.running import RunOptions
-from queenstream.pipeline.samples import MOST_CHARACTERS, MOST_ROWS, Samples, as_text
+from queenstream.pipeline.engine_api import RunOptions
+from queenstream.runtime.samples import MOST_CHARACTERS, MOST_ROWS, Samples, as_text
 from tests.conftest import Clock
 from tests.integration.streams.streaming import eventually
 from tests.integration.test_pipelines import tell

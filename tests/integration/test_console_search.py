@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from queenstream.broker import searching
 from queenstream.broker.app import Broker
+from queenstream.broker.ops import search as searching
 from tests.conftest import Clock, StartBroker
 from tests.integration.test_console_api import get, pop, post, push
 

@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from queenstream import postgres
-from queenstream.broker import database
-from queenstream.broker.pool import Pool
-from queenstream.broker.sqlstate import MEANINGS, Connections, meaning_of
+from queenstream.broker.storage import database
+from queenstream.broker.storage.pool import Pool
+from queenstream.broker.storage.sqlstate import MEANINGS, Connections, meaning_of
 from tests.conftest import StartBroker
 from tests.integration.test_system import push
 

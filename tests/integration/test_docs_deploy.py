@@ -13,8 +13,8 @@ import pytest
 from msgspec import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from queenstream import durations, figures
 from queenstream.config import Settings, parse_size
+from queenstream.core import durations, metric_names
 from tests.pages import ROOT
 
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
@@ -59,7 +59,12 @@ async def exported(http: httpx.AsyncClient) -> dict[str, set[str]]:
     for message, status in zip(popped, ("completed", "dlq"), strict=True):
         body = {"transactionId": message["transactionId"], "partitionId": message["partitionId"]}
         await http.post("/api/v1/ack", json=body | {"leaseId": message["leaseId"], "status": status})
-    told = [*figures.GAUGES, *figures.SOME_GAUGES, *figures.COUNTERS, *figures.SOME_COUNTERS]
+    told = [
+        *metric_names.GAUGES,
+        *metric_names.SOME_GAUGES,
+        *metric_names.COUNTERS,
+        *metric_names.SOME_COUNTERS,
+    ]
     report = {"engine": "spark", "instance": "one", "state": "running", "stats": dict.fromkeys(told, 1.0)}
     answer = await http.post("/api/v1/pipelines/p/report", json=report)
     assert answer.status_code == 200, answer.text

@@ -13,7 +13,7 @@ import pytest
 
 import queenstream
 import queenstream.testing
-from queenstream.broker.routes import ROUTES
+from queenstream.broker.api import ROUTES
 from tests.pages import PAGES, ROOT
 
 pytestmark = pytest.mark.slow

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import httpx
 
+from queenstream.broker.api import PAGES, ROUTES
 from queenstream.broker.app import Broker
-from queenstream.broker.routes import PAGES, ROUTES
-from queenstream.broker.routing import Role
+from queenstream.broker.http.routing import Role
 
 
 def _path(path: str) -> str:

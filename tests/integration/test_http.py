@@ -10,7 +10,7 @@ import socket
 
 import pytest
 
-from queenstream.broker.routing import Request, Response
+from queenstream.broker.http.routing import Request, Response
 from tests.integration.rawhttp import GET, MIB, Client, both_loops, post, serving, until
 
 # Requests in, answers out

@@ -13,8 +13,8 @@ import httpx
 import psutil
 import pytest
 
-from queenstream.broker.connection import Connection
-from queenstream.broker.routing import Request, Response
+from queenstream.broker.http.connection import Connection
+from queenstream.broker.http.routing import Request, Response
 from tests.integration.rawhttp import GET, MIB, Client, Site, both_loops, post, serving, until
 
 OLD = b"GET / HTTP/1.0\r\n\r\n"
@@ -615,8 +615,8 @@ async def test_drain_cuts_an_answer_that_outlasts_the_grace() -> None:
 
 _SERVER = """
 import asyncio, uvloop
-from queenstream.broker.http import HttpServer
-from queenstream.broker.routing import Response
+from queenstream.broker.http.server import HttpServer
+from queenstream.broker.http.routing import Response
 
 async def pieces():
     yield b"first"

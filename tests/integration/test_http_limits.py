@@ -8,7 +8,7 @@ import json
 import psutil
 import pytest
 
-from queenstream.broker.routing import Request, Response
+from queenstream.broker.http.routing import Request, Response
 from tests.integration.rawhttp import GET, MIB, both_loops, post, serving, until
 
 # Limits

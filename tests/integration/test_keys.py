@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from queenstream.broker import key_files
 from queenstream.broker.app import Broker
+from queenstream.broker.auth import key_files
 from queenstream.errors import ConfigError
 from tests.conftest import StartBroker
 from tests.processes import QUEEN, clean_environment, other_postgres, up

@@ -19,9 +19,10 @@ import psutil
 import pytest
 
 from queenstream import postgres
-from queenstream.broker import database, popping, sql
 from queenstream.broker.app import Broker
-from queenstream.broker.database import prepare
+from queenstream.broker.messaging import pop as popping
+from queenstream.broker.storage import database, sql
+from queenstream.broker.storage.database import prepare
 from queenstream.errors import DatabaseUnusable
 from tests.conftest import Clock, StartBroker
 
@@ -450,7 +451,8 @@ async def test_a_pop_that_does_not_wait_is_answered_at_once(sites: list[Site]) -
 # The schema
 
 PREPARE = (
-    "import asyncio, sys; from queenstream.broker.database import prepare; asyncio.run(prepare(sys.argv[1]))"
+    "import asyncio, sys; from queenstream.broker.storage.database import prepare; "
+    "asyncio.run(prepare(sys.argv[1]))"
 )
 
 

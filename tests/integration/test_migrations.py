@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncpg
 
-from queenstream.broker import sql
+from queenstream.broker.storage import sql
 
 
 async def test_queues_that_exist_keep_their_ttl(database_url: str) -> None:

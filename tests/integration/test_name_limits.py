@@ -8,8 +8,8 @@ import httpx
 import jwt
 import pytest
 
-from queenstream.broker import background
 from queenstream.broker.app import Broker
+from queenstream.broker.ops import tasks
 from tests.acceptance.speaking import configure
 from tests.conftest import Clock, StartBroker
 
@@ -21,7 +21,7 @@ DAY = 86_400.0
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker's own upkeep runs once, at its start; then only when a test says so."""
     for name in ("EXPIRE_SECONDS", "FORGET_SECONDS"):
-        monkeypatch.setattr(background, name, 3600.0)
+        monkeypatch.setattr(tasks, name, 3600.0)
 
 
 def client(broker: Broker, subject: str | None = None) -> httpx.AsyncClient:

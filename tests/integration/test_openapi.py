@@ -15,9 +15,9 @@ import jsonschema_rs
 import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31
 
+from queenstream.broker.api import ROUTES
 from queenstream.broker.app import Broker
-from queenstream.broker.openapi import document, role_name
-from queenstream.broker.routes import ROUTES
+from queenstream.broker.http.openapi import document, role_name
 from tests.conftest import StartBroker
 
 LONG = os.environ.get("QUEENSTREAM_LONG") == "1"

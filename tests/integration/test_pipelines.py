@@ -9,13 +9,14 @@ from typing import Any
 import httpx
 import pytest
 
-from queenstream import AsyncQueen, figures
-from queenstream.broker import upkeep
+from queenstream import AsyncQueen
+from queenstream.broker.api import pipelines
 from queenstream.broker.app import Broker
-from queenstream.broker.gauges import LOST_SECONDS
-from queenstream.broker.routes import pipelines
-from queenstream.client._async.admin import AsyncAdmin
-from queenstream.client._base.answers_pipelines import Reported
+from queenstream.broker.ops import maintenance
+from queenstream.broker.ops.gauges import LOST_SECONDS
+from queenstream.client._async.admin.api import AsyncAdmin
+from queenstream.client._base.responses.pipelines import Reported
+from queenstream.core import metric_names
 from queenstream.errors import Conflict, InvalidRequest, NotFound, TooLarge
 from tests.conftest import Clock
 
@@ -107,7 +108,7 @@ async def test_figures_over_time_at_a_bounded_resolution(
     assert (series[-1].messages_per_second, series[-1].state_rows) == (2, None)
     assert all(later.time > point.time for point, later in pairwise(series))
     assert len((await admin.pipeline("totals", minutes=1)).series) in (3, 4)
-    clock.turn(upkeep.PIPELINE_SERIES_SECONDS - 100)
+    clock.turn(maintenance.PIPELINE_SERIES_SECONDS - 100)
     await broker.background.forget()
     left = (await admin.pipeline("totals", minutes=360)).series
     assert 0 < len(left) < len(series)
@@ -137,7 +138,7 @@ async def test_old_runs_and_old_pipelines_go(admin: AsyncAdmin, broker: Broker, 
         clock.turn(1)
     runs = (await admin.pipeline("totals")).runs
     assert [run.instance for run in runs] == [f"run {number}" for number in range(24, 4, -1)]
-    clock.turn(upkeep.PIPELINE_SECONDS - 100)
+    clock.turn(maintenance.PIPELINE_SECONDS - 100)
     await broker.background.forget()
     assert len(await admin.pipelines()) == 1
     await tell(admin, "other")
@@ -185,12 +186,12 @@ async def test_running_pipelines_are_among_the_brokers_metrics(admin: AsyncAdmin
     await admin.refresh_stats()
     text = await admin.prometheus()
     assert 'queen_pipeline_messages_total{pipeline="totals"} 9.0' in text
-    assert f"# HELP queen_pipeline_queue_depth {figures.GAUGES['queue_depth']}" in text
+    assert f"# HELP queen_pipeline_queue_depth {metric_names.GAUGES['queue_depth']}" in text
     assert 'queen_pipeline_step_taken_total{pipeline="totals",step="in put"} 9.0' in text
     assert 'queen_pipeline_sink_bytes_total{pipeline="totals",sink="queue:out"} 90.0' in text
     assert 'queen_pipeline_phase_seconds_total{phase="commit",pipeline="totals"} 1.5' in text
-    assert f"# HELP queen_pipeline_sink_bytes_total {figures.SINKS['bytes']}" in text
-    assert f"# HELP queen_pipeline_phase_seconds_total {figures.PHASES['seconds']}" in text
+    assert f"# HELP queen_pipeline_sink_bytes_total {metric_names.SINKS['bytes']}" in text
+    assert f"# HELP queen_pipeline_phase_seconds_total {metric_names.PHASES['seconds']}" in text
     assert 'pipeline="done"' not in text
     clock.turn(LOST_SECONDS + 1)
     await admin.refresh_stats()

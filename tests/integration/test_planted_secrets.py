@@ -11,8 +11,8 @@ import httpx
 import jwt
 import pytest
 
-from queenstream.broker.routes import PAGES, ROUTES
-from queenstream.broker.routing import Role
+from queenstream.broker.api import PAGES, ROUTES
+from queenstream.broker.http.routing import Role
 from queenstream.config import SETTINGS
 from queenstream.errors import ConfigError
 from tests.integration.test_keys import arguments_of, made, queen

@@ -22,7 +22,7 @@ import pytest
 
 from queenstream import config, postgres
 from queenstream.broker.app import Broker
-from queenstream.broker.wire import PushItem
+from queenstream.broker.schemas.messages import PushItem
 from tests.conftest import Clock, StartBroker
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import jwt
 
-from queenstream.broker.openapi import role_name
-from queenstream.broker.routes import ROUTES
-from queenstream.broker.routing import Role, Route
+from queenstream.broker.api import ROUTES
+from queenstream.broker.http.openapi import role_name
+from queenstream.broker.http.routing import Role, Route
 from tests.conftest import StartBroker
 
 SECRET = "a secret for the tests, long enough for HS256"

@@ -12,12 +12,12 @@ import httpx
 import pytest
 
 from queenstream import AsyncQueen, Pipeline, Queue
+from queenstream.broker.api import rules as routes
 from queenstream.broker.app import Broker
-from queenstream.broker.routes import rules as routes
 from queenstream.connectors import rules as connector
+from queenstream.engines.local.run import LocalRun, start
 from queenstream.errors import ConfigError
-from queenstream.local.run import LocalRun, start
-from queenstream.pipeline.running import RunOptions
+from queenstream.pipeline.engine_api import RunOptions
 from tests.conftest import StartBroker
 from tests.integration.local.collecting import Collected
 

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from queenstream.broker.app import Broker
-from queenstream.broker.routing import Role, Route
-from queenstream.broker.scope import ANYTHING, FILTERED, NAMESPACE
+from queenstream.broker.auth.scope import ANYTHING, FILTERED, NAMESPACE
+from queenstream.broker.http.routing import Role, Route
 from tests.conftest import StartBroker
 from tests.integration.test_roles import SECRET, token
 

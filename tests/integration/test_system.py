@@ -15,9 +15,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from queenstream import config, postgres
-from queenstream.broker import gauges
 from queenstream.broker.app import Broker
-from queenstream.broker.metrics import RATE_SECONDS, Metrics
+from queenstream.broker.ops import gauges
+from queenstream.broker.ops.metrics import RATE_SECONDS, Metrics
 from tests.conftest import Clock, StartBroker
 
 
@@ -279,7 +279,7 @@ async def test_scrapes_read_the_database_together_and_not_often(
 
 def test_rates_are_over_the_last_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr("queenstream.broker.metrics.monotonic", lambda: now)
+    monkeypatch.setattr("queenstream.broker.ops.metrics.monotonic", lambda: now)
     metrics = Metrics()
     for second in range(200):
         now = 1000.0 + second

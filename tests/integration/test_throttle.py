@@ -11,8 +11,8 @@ import httpx
 import jwt
 import pytest
 
-from queenstream.broker import throttle
 from queenstream.broker.app import Broker
+from queenstream.broker.http import throttle
 from tests.conftest import StartBroker
 
 SECRET = "s" * 32

@@ -14,8 +14,9 @@ import asyncpg
 import httpx
 import pytest
 
-from queenstream.broker import background, sql
 from queenstream.broker.app import Broker
+from queenstream.broker.ops import tasks as background
+from queenstream.broker.storage import sql
 from tests.acceptance.speaking import configure
 from tests.conftest import Clock
 
@@ -99,7 +100,7 @@ async def test_cursors_are_written_anew_exactly_as_they_were(
     async with session(database_url) as connection, held(database_url):
         await churn(connection, 8_000)
         before, pages = await connection.fetch(ROWS), await connection.fetchval(PAGES)
-        with caplog.at_level(logging.INFO, "queenstream.broker.upkeep"):
+        with caplog.at_level(logging.INFO, "queenstream.broker.ops.maintenance"):
             await broker.background.compact()
         assert "40 cursors written anew" in caplog.text
         assert await connection.fetch(ROWS) == before
@@ -175,7 +176,7 @@ async def test_a_table_that_is_in_use_is_left_alone_for_longer_and_longer(
         await churn(connection, 8_000)
         await reader.execute("begin; select from queen.cursors limit 1")
         pages = await connection.fetchval(PAGES)
-        with caplog.at_level(logging.DEBUG, "queenstream.broker.upkeep"):
+        with caplog.at_level(logging.DEBUG, "queenstream.broker.ops.maintenance"):
             started = asyncio.get_running_loop().time()
             await broker.background.compact()
             assert asyncio.get_running_loop().time() - started < 5

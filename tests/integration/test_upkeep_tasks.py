@@ -11,18 +11,18 @@ import httpx
 import pytest
 
 from queenstream import AsyncQueen
-from queenstream.broker import background, upkeep
 from queenstream.broker.app import Broker
+from queenstream.broker.ops import maintenance, tasks
 from tests.conftest import StartBroker
 
-LAST_TASK = upkeep.RECORDS[-1].name  # the task that runs last
+LAST_TASK = maintenance.RECORDS[-1].name  # the task that runs last
 
 
 @pytest.fixture(autouse=True)
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker's own upkeep runs once, at its start; then only when a test says so."""
     for name in ("EXPIRE_SECONDS", "COMPACT_SECONDS", "FORGET_SECONDS"):
-        monkeypatch.setattr(background, name, 3600.0)
+        monkeypatch.setattr(tasks, name, 3600.0)
 
 
 @pytest.fixture
@@ -83,11 +83,11 @@ async def test_a_task_that_fails_is_reported_and_stops_no_other(
 
 
 async def test_a_backlog_goes_in_batches_in_one_run(broker: Broker, db: Any) -> None:
-    many = upkeep.BATCH_ROWS + 10
+    many = maintenance.BATCH_ROWS + 10
     await fill(db, traces=many, acts=many)
     await db.execute(
         f"create function public.count_rows() returns trigger language plpgsql as $$ begin "
-        f"if (select count(*) from gone) > {upkeep.BATCH_ROWS} then raise exception 'too many at once'; "
+        f"if (select count(*) from gone) > {maintenance.BATCH_ROWS} then raise exception 'too many at once'; "
         f"end if; return null; end $$"
     )
     for table in ("traces", "audit"):

@@ -34,7 +34,9 @@ def _options(name: str) -> list[str]:
     """What a pom does not say itself: the version that goes with the Spark that is installed."""
     if name != "spark-kafka":
         return []
-    from queenstream.spark.versions import kafka_version  # loads PySpark, which the other servers do not need
+    from queenstream.engines.spark.versions import (
+        kafka_version,  # loads PySpark, which the other servers do not need
+    )
 
     return [f"-Dspark.version={kafka_version()}"]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from queenstream.paths import join
-from queenstream.pipeline import values
-from queenstream.pipeline.expressions import (
+from queenstream.core.paths import join
+from queenstream.pipeline.expr import functions
+from queenstream.pipeline.expr.expressions import (
     BINDING,
     Binary,
     Call,
@@ -24,7 +24,7 @@ from queenstream.pipeline.expressions import (
     Unary,
 )
 
-INTEGERS = st.integers(values.LEAST, values.GREATEST)
+INTEGERS = st.integers(functions.LEAST, functions.GREATEST)
 TIMES = st.datetimes(timezones=st.just(UTC))
 PLAIN = (
     st.none()
@@ -60,17 +60,17 @@ RECORDS = st.dictionaries(st.sampled_from("abc"), VALUES)
 
 
 def _numeric(side: Expr) -> bool:
-    return not isinstance(side, Literal) or values.kind_of(side.value) in (None, values.NUMBER)
+    return not isinstance(side, Literal) or functions.kind_of(side.value) in (None, functions.NUMBER)
 
 
 def _logical(side: Expr) -> bool:
-    return not isinstance(side, Literal) or values.kind_of(side.value) in (None, values.BOOL)
+    return not isinstance(side, Literal) or functions.kind_of(side.value) in (None, functions.BOOL)
 
 
 @st.composite
 def _binaries(draw: st.DrawFn, inner: st.SearchStrategy[Expr]) -> Expr:
     op = draw(st.sampled_from(sorted(BINDING)))
-    if op in values.ARITHMETIC:
+    if op in functions.ARITHMETIC:
         inner = inner.filter(_numeric)
     elif op in ("and", "or"):
         inner = inner.filter(_logical)
@@ -88,8 +88,8 @@ _CONSTANTS: dict[str, st.SearchStrategy[Any]] = {
 
 @st.composite
 def _calls(draw: st.DrawFn, inner: st.SearchStrategy[Expr]) -> Expr:
-    name = draw(st.sampled_from(sorted(values.FUNCTIONS)))
-    function = values.FUNCTIONS[name]
+    name = draw(st.sampled_from(sorted(functions.FUNCTIONS)))
+    function = functions.FUNCTIONS[name]
     count = draw(st.integers(function.least, function.most or 3))
     arguments = [draw(inner) for _ in range(count)]
     if function.prepared:
@@ -104,7 +104,7 @@ def _grown(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
         | st.builds(Unary, st.sampled_from(["-", "not", "is null", "is not null"]), inner)
         | st.builds(IsIn, inner, st.lists(PLAIN, max_size=3).map(tuple))
         | st.builds(Case, st.lists(st.tuples(inner, inner), min_size=1, max_size=2).map(tuple), inner)
-        | st.builds(Cast, inner, st.sampled_from(sorted(values.CASTS)))
+        | st.builds(Cast, inner, st.sampled_from(sorted(functions.CASTS)))
     )
 
 

@@ -20,8 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queenstream import aggregates
-from queenstream.aggregates import (
+from queenstream.core import aggregates
+from queenstream.core.aggregates import (
     Aggregate,
     avg,
     collect_list,

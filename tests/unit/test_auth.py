@@ -23,9 +23,9 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from queenstream.broker import auth, key_files
-from queenstream.broker.auth import Authenticator, Identity, require
-from queenstream.broker.routing import Role
+from queenstream.broker.auth import key_files, tokens
+from queenstream.broker.auth.tokens import Authenticator, Identity, require
+from queenstream.broker.http.routing import Role
 from queenstream.config import Settings
 from queenstream.errors import ConfigError, Forbidden, Unauthorized
 
@@ -346,7 +346,7 @@ async def test_a_cached_token_still_expires() -> None:
 
 
 async def test_the_cache_is_bounded_and_keeps_what_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auth, "CACHE_SIZE", 3)
+    monkeypatch.setattr(tokens, "CACHE_SIZE", 3)
     proofs = count_proofs(monkeypatch)
     authenticator, hot = make(auth_secret=SECRET), bearer(sub="hot")
     for number in range(20):
@@ -365,15 +365,15 @@ async def test_a_refused_token_is_refused_again() -> None:
 
 def count_proofs(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     proofs: list[bytes] = []
-    real = auth._claims
+    real = tokens._claims
 
     def counting(token: bytes, key: key_files.Key) -> dict[str, Any] | None:
         proofs.append(token)
         return real(token, key)
 
-    monkeypatch.setattr(auth, "_claims", counting)
+    monkeypatch.setattr(tokens, "_claims", counting)
     return proofs
 
 
 def test_examples() -> None:
-    assert doctest.testmod(auth).failed == 0
+    assert doctest.testmod(tokens).failed == 0

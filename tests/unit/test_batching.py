@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from queenstream.broker.batching import Batcher
+from queenstream.broker.messaging.batcher import Batcher
 from queenstream.errors import Unavailable
 
 

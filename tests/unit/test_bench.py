@@ -17,7 +17,7 @@ from queenstream.cli.bench.display import Meter, summarize
 from queenstream.cli.bench.end_to_end import Flight
 from queenstream.cli.bench.histogram import Histogram, bucket_of, middle_of
 from queenstream.cli.bench.load import Pace, Popped, Push, ack_request, push_template, text_payload
-from queenstream.cli.target import parse_target, refusal
+from queenstream.cli.support.target import parse_target, refusal
 from queenstream.errors import ConfigError
 
 TARGET = parse_target("http://broker:6632")

@@ -9,37 +9,53 @@ import msgspec
 import pytest
 from msgspec.structs import fields
 
-from queenstream.broker import (
-    wire,
-    wire_admin,
-    wire_audit,
-    wire_history,
-    wire_live,
-    wire_pipelines,
-    wire_rules,
-    wire_search,
-    wire_streams,
-    wire_system,
+from queenstream.broker.schemas import (
+    admin,
+    audit,
+    history,
+    live,
+    messages,
+    pipelines,
+    rules,
+    search,
+    streams,
+    system,
 )
-from queenstream.client._base import (
-    answers,
-    answers_audit,
-    answers_history,
-    answers_live,
-    answers_pipelines,
-    answers_rules,
-    answers_search,
-    answers_streams,
-    answers_system,
+from queenstream.client._base.responses import (
+    audit as answers_audit,
 )
-from queenstream.client._base.answers import Page
+from queenstream.client._base.responses import (
+    history as answers_history,
+)
+from queenstream.client._base.responses import (
+    live as answers_live,
+)
+from queenstream.client._base.responses import (
+    pipelines as answers_pipelines,
+)
+from queenstream.client._base.responses import (
+    resources,
+)
+from queenstream.client._base.responses import (
+    rules as answers_rules,
+)
+from queenstream.client._base.responses import (
+    search as answers_search,
+)
+from queenstream.client._base.responses import (
+    streams as answers_streams,
+)
+from queenstream.client._base.responses import (
+    system as answers_system,
+)
+from queenstream.client._base.responses.resources import Page
 
 # What the client reads by another name than the broker writes it.
 NAMED_OTHERWISE: dict[type[msgspec.Struct], type[msgspec.Struct]] = {
-    answers.Pagination: wire_admin.Page,
-    answers.QueueDeleted: wire.Deleted,
-    answers.QueueOptions: wire.Options,
-    answers_system.Happened: wire_system.Counts,
+    resources.Pagination: admin.Page,
+    resources.QueueDeleted: messages.Deleted,
+    resources.QueueOptions: messages.Options,
+    answers_system.Happened: system.Counts,
 }
 # What says nothing: an error is an exception, ``payload`` is ``data`` again, a page knows its length.
 NOT_READ = {"success", "payload", "count"}
@@ -48,19 +64,19 @@ NOT_READ = {"success", "payload", "count"}
 def structs() -> Iterator[tuple[type[msgspec.Struct], type[msgspec.Struct]]]:
     """The client's types, each with the broker's."""
     for ours, theirs in (
-        (answers, wire_admin),
-        (answers_audit, wire_audit),
-        (answers_live, wire_live),
-        (answers_search, wire_search),
-        (answers_history, wire_history),
-        (answers_pipelines, wire_pipelines),
-        (answers_rules, wire_rules),
-        (answers_streams, wire_streams),
-        (answers_system, wire_system),
+        (resources, admin),
+        (answers_audit, audit),
+        (answers_live, live),
+        (answers_search, search),
+        (answers_history, history),
+        (answers_pipelines, pipelines),
+        (answers_rules, rules),
+        (answers_streams, streams),
+        (answers_system, system),
     ):
         for name, kind in vars(ours).items():
             is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-            if is_struct and kind.__module__ == ours.__name__ and kind is not answers.Reply:
+            if is_struct and kind.__module__ == ours.__name__ and kind is not resources.Reply:
                 yield kind, NAMED_OTHERWISE.get(kind) or getattr(theirs, name)
 
 
@@ -81,7 +97,7 @@ def test_what_a_newer_broker_adds_is_passed_over_and_what_an_older_leaves_out_ha
         b'{"consumerGroup":"g","queue":"q","partitionsUpdated":2,"mood":{"new":true},'
         b'"targetTimestamp":"2026-01-31T12:00:00Z"}'
     )
-    sought = msgspec.json.decode(written, type=answers.Sought)
+    sought = msgspec.json.decode(written, type=resources.Sought)
     assert (sought.partitions_updated, sought.dry_run, sought.affected) == (2, False, None)
     assert sought.target_timestamp == datetime(2026, 1, 31, 12, tzinfo=UTC)
     assert msgspec.json.decode(b"{}", type=answers_system.Snapshot).messages.pushed == 0
@@ -98,4 +114,4 @@ def test_a_page_knows_whether_there_is_more(items: int, offset: int, total: int 
 
 
 def test_the_options_of_a_queue_have_the_defaults_of_the_broker() -> None:
-    assert msgspec.to_builtins(answers.QueueOptions()) == msgspec.to_builtins(wire.Options())
+    assert msgspec.to_builtins(resources.QueueOptions()) == msgspec.to_builtins(messages.Options())

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from queenstream.cli import doctor
-from queenstream.cli.doctor import looking
+from queenstream.cli.doctor import probes
 from queenstream.cli.doctor.checks import CHECKS, Finding, Status, examine
-from queenstream.cli.doctor.expected import SETTINGS, set_it
 from queenstream.cli.doctor.facts import (
     GB,
     MB,
@@ -27,6 +26,7 @@ from queenstream.cli.doctor.facts import (
     Table,
     Value,
 )
+from queenstream.cli.doctor.settings import SETTINGS, set_it
 from queenstream.config import Settings
 from queenstream.errors import ConfigError, DatabaseUnusable
 
@@ -319,12 +319,12 @@ def test_an_address_that_is_printed_holds_no_secret(url: str) -> None:
 )
 def test_an_unusable_url_is_not_shown(url: str) -> None:
     with pytest.raises(DatabaseUnusable) as raised:
-        looking.database_url(Settings(pg=url), looking.Deadline())
+        probes.database_url(Settings(pg=url), probes.Deadline())
     assert "cret" not in str(raised.value)
 
 
 def test_what_hangs_is_left_behind() -> None:
     never = threading.Event()
     with pytest.raises(TimeoutError):
-        looking.within(0.05, never.wait)
+        probes.within(0.05, never.wait)
     never.set()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queenstream import durations
+from queenstream.core import durations
 from queenstream.errors import ConfigError
 
 

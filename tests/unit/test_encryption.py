@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queenstream.broker import encryption
-from queenstream.broker.encryption import Keyring, message_identity, unseal
+from queenstream.broker.messaging import encryption
+from queenstream.broker.messaging.encryption import Keyring, message_identity, unseal
 from queenstream.errors import ConfigError, DecryptionError, KeyMissing, PayloadAltered, QueenstreamError
 
 OLD, NEW = bytes(range(32)), bytes(range(100, 132))

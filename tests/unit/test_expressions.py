@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queenstream import paths
+from queenstream.core import paths
 from queenstream.errors import ConfigError
-from queenstream.pipeline import expressions, fluent, literals, values
-from queenstream.pipeline.expressions import (
+from queenstream.pipeline.expr import expressions, fluent, functions, literals
+from queenstream.pipeline.expr.expressions import (
     Binary,
     Call,
     Column,
@@ -55,7 +55,7 @@ def same(one: object, two: object) -> bool:
 
 
 @pytest.mark.parametrize(
-    "module", [expressions, literals, values, fluent], ids=lambda module: module.__name__
+    "module", [expressions, literals, functions, fluent], ids=lambda module: module.__name__
 )
 def test_examples(module: Any) -> None:
     assert doctest.testmod(module, extraglobs={"col": col}).failed == 0
@@ -181,7 +181,7 @@ def test_a_constant_compares_as_a_column_does(a: Any, b: Any) -> None:
     except ExpressionError:
         return  # it cannot be written
     for test in TESTS.values():
-        assert of(test(A, constant), a) is of(test(A, B), a, b) is values.compare(test, a, b)
+        assert of(test(A, constant), a) is of(test(A, B), a, b) is functions.compare(test, a, b)
 
 
 @given(VALUES, st.lists(PLAIN, max_size=4))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from queenstream.pipeline import grammar
-from queenstream.pipeline.expressions import (
+from queenstream.pipeline.expr import parser
+from queenstream.pipeline.expr.expressions import (
     Binary,
     Expr,
     ExpressionError,
@@ -22,14 +22,14 @@ from queenstream.pipeline.expressions import (
     to_timestamp,
     when,
 )
-from queenstream.pipeline.grammar import LONGEST, Tokens, parse, parse_predicate
+from queenstream.pipeline.expr.parser import LONGEST, Tokens, parse, parse_predicate
 from tests.unit.expressions_strategy import expressions
 
 A, B, C = col("a"), col("b"), col("c")
 
 
 def test_examples() -> None:
-    assert doctest.testmod(grammar).failed == 0
+    assert doctest.testmod(parser).failed == 0
 
 
 @pytest.mark.parametrize(

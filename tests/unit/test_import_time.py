@@ -39,7 +39,7 @@ def test_an_import_takes_little_longer_than_a_bare_interpreter() -> None:
         "import queenstream",
         "from queenstream import *",
         "import queenstream.testing.pytest_plugin",
-        "import queenstream.local.engine",
+        "import queenstream.engines.local.engine",
     ],
 )
 def test_an_import_loads_no_spark(code: str) -> None:

@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import OKPAlgorithm, RSAAlgorithm
 
-from queenstream.broker import jwks
-from queenstream.broker.auth import Authenticator, Identity
-from queenstream.broker.routing import Role
+from queenstream.broker.auth import jwks
+from queenstream.broker.auth.tokens import Authenticator, Identity
+from queenstream.broker.http.routing import Role
 from queenstream.config import Settings
 from queenstream.errors import Unauthorized, Unavailable
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queenstream import paths
+from queenstream.core import paths
+from queenstream.core.paths import getter, join, segments, strip
 from queenstream.errors import ConfigError
-from queenstream.paths import getter, join, segments, strip
 
 
 @dataclass(slots=True)

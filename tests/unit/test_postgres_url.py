@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from queenstream import config
-from queenstream.cli.doctor.looking import hosts_of as doctor_hosts_of
-from queenstream.connectors.reporting import without_secrets
+from queenstream.cli.doctor.probes import hosts_of as doctor_hosts_of
+from queenstream.connectors.reporter import without_secrets
 from queenstream.errors import PostgresError
 from queenstream.postgres import hosts_of, names_session, place_of
 

@@ -6,8 +6,8 @@ import doctest
 
 import pytest
 
-from queenstream.broker import quota
-from queenstream.broker.quota import Quota
+from queenstream.broker.http import quota
+from queenstream.broker.http.quota import Quota
 from queenstream.errors import QueueFull
 
 

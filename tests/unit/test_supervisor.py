@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from queenstream.broker import supervisor
-from queenstream.broker.metrics import Metrics
-from queenstream.broker.supervisor import Supervisor
+from queenstream.broker.ops import supervisor
+from queenstream.broker.ops.metrics import Metrics
+from queenstream.broker.ops.supervisor import Supervisor
 
 
 @pytest.fixture(autouse=True)

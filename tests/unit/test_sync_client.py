@@ -48,8 +48,8 @@ def test_the_client_of_the_tree_is_up_to_date(capsys: pytest.CaptureFixture[str]
         ("await connection.aclose()", "connection.close()"),
         ("@asynccontextmanager\nasync def f(): yield", "@contextmanager\ndef f(): yield"),
         (
-            "from queenstream.client._async._calls import Calls",
-            "from queenstream.client._sync._calls import Calls",
+            "from queenstream.client._async.retry import Calls",
+            "from queenstream.client._sync.retry import Calls",
         ),
         ("from ._async import x", "from ._sync import x"),
     ],
@@ -93,13 +93,15 @@ def test_text(written: str, made: str) -> None:
 
 
 def test_what_has_no_synchronous_form_is_refused() -> None:
-    with pytest.raises(Untranslatable, match=r"line 3: asyncio has no synchronous form; move it to _io\.py"):
+    with pytest.raises(
+        Untranslatable, match=r"line 3: asyncio has no synchronous form; move it to transport\.py"
+    ):
         translate('"""asyncio may be talked about."""\n\nimport asyncio\n')
     with pytest.raises(Untranslatable, match="line 1: write Coroutine"):
         translate("x: Coroutine[int]\n")
 
 
-@pytest.mark.parametrize("path", sorted((CLIENT / "_async").glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted((CLIENT / "_async").rglob("*.py")), ids=lambda path: path.name)
 def test_tokens_give_the_file_again(path: Path) -> None:
     source = path.read_text("utf-8")
     assert "".join(token.before + token.text for token in read(source)) == source
@@ -107,12 +109,13 @@ def test_tokens_give_the_file_again(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    sorted(path for path in (CLIENT / "_sync").glob("*.py") if path.name != BY_HAND),
+    sorted(path for path in (CLIENT / "_sync").rglob("*.py") if path.name != BY_HAND),
     ids=lambda path: path.name,
 )
 def test_nothing_asynchronous_is_left(path: Path) -> None:
     source = path.read_text("utf-8")
-    assert source.startswith(f"{MARK}_async/{path.name} by `python tools/async_to_sync.py`")
+    place = path.relative_to(CLIENT / "_sync").as_posix()
+    assert source.startswith(f"{MARK}_async/{place} by `python tools/async_to_sync.py`")
     waiting = (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
     for node in ast.walk(ast.parse(source)):
         assert not isinstance(node, waiting), f"{path.name}, line {node.lineno}"
@@ -140,7 +143,7 @@ class AsyncThing:
         yield 1
 '''
 MADE = '''\
-# Generated from _async/thing.py by `python tools/async_to_sync.py`: change that file, not this one.
+# Generated from _async/thing.py by `python tools/async_to_sync.py`; do not edit.
 """One class."""
 
 from __future__ import annotations
@@ -203,7 +206,7 @@ def test_writing_removes_what_it_made_and_nothing_else(client: Path) -> None:
     (client / "_async" / "thing.py").unlink()
     (client / "_sync" / "stray.py").write_text("x = 1\n")
     assert main([], client) == 0
-    assert sorted(path.name for path in (client / "_sync").glob("*.py")) == [BY_HAND, "stray.py"]
+    assert sorted(path.name for path in (client / "_sync").glob("*.py")) == ["stray.py", BY_HAND]
     assert main(["--check"], client) == 1
 
 

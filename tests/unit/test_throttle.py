@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from queenstream.broker.throttle import Throttle
+from queenstream.broker.http.throttle import Throttle
 
 
 async def test_places_go_to_who_may_have_them_in_the_order_of_asking() -> None:

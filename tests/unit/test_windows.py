@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from queenstream import windows
-from queenstream.windows import (
+from queenstream.core import windows
+from queenstream.core.windows import (
     Count,
     Definition,
     Session,

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queenstream.windows import Late, Session, Sliding, Span, Tumbling, Watermark, length_us, place
+from queenstream.core.windows import (
+    Late,
+    Session,
+    Sliding,
+    Span,
+    Tumbling,
+    Watermark,
+    length_us,
+    place,
+)
 from tests.unit.test_windows import GRIDS, SECOND, TIMES, at, settings, us
 
 # ---- lateness

@@ -1,4 +1,4 @@
-/** The addresses of the console. The broker answers each with the same page (`broker/routes/page.py`). */
+/** The addresses of the console. The broker answers each with the same page (`broker/api/console.py`). */
 
 export type PageName =
   | "overview"

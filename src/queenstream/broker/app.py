@@ -21,30 +21,32 @@ from typing import Any
 
 import msgspec
 
-from queenstream.broker import access, auditing, rejection
-from queenstream.broker.acking import Acker
-from queenstream.broker.auth import Authenticator, Identity, require
-from queenstream.broker.background import Background
-from queenstream.broker.database import EXPENSIVE_REQUESTS, Database
-from queenstream.broker.directory import Directory
-from queenstream.broker.encryption import Keyring, message_identity
-from queenstream.broker.gauges import GaugeReader, Probe
-from queenstream.broker.http import HttpServer, Limits
-from queenstream.broker.lagging import Lags
-from queenstream.broker.live import Live
-from queenstream.broker.metrics import Metrics
-from queenstream.broker.notices import Notice, Notices
-from queenstream.broker.popping import Popper, Ride
-from queenstream.broker.pushing import Pusher
-from queenstream.broker.rejection import Rejected
-from queenstream.broker.remembering import Remembered, most_age
-from queenstream.broker.routes import PAGES, ROUTES
-from queenstream.broker.routing import Call, Request, Response, Role, Router, error_response
-from queenstream.broker.scope import require_scope
-from queenstream.broker.searching import Searches
-from queenstream.broker.streams.running import Streams
-from queenstream.broker.supervisor import Supervisor
-from queenstream.broker.throttle import Throttle
+from queenstream.broker.api import PAGES, ROUTES
+from queenstream.broker.auth import access
+from queenstream.broker.auth.scope import require_scope
+from queenstream.broker.auth.tokens import Authenticator, Identity, require
+from queenstream.broker.http.response_cache import Remembered, most_age
+from queenstream.broker.http.routing import Call, Request, Response, Role, Router, error_response
+from queenstream.broker.http.server import HttpServer, Limits
+from queenstream.broker.http.throttle import Throttle
+from queenstream.broker.messaging import rejection
+from queenstream.broker.messaging.ack import Acker
+from queenstream.broker.messaging.catalog import Directory
+from queenstream.broker.messaging.encryption import Keyring, message_identity
+from queenstream.broker.messaging.pop import Popper, Ride
+from queenstream.broker.messaging.push import Pusher
+from queenstream.broker.messaging.rejection import Rejected
+from queenstream.broker.ops import audit
+from queenstream.broker.ops.gauges import GaugeReader, Probe
+from queenstream.broker.ops.lag_history import Lags
+from queenstream.broker.ops.live_metrics import Live
+from queenstream.broker.ops.metrics import Metrics
+from queenstream.broker.ops.search import Searches
+from queenstream.broker.ops.supervisor import Supervisor
+from queenstream.broker.ops.tasks import Background
+from queenstream.broker.storage.database import EXPENSIVE_REQUESTS, Database
+from queenstream.broker.storage.notifications import Notice, Notices
+from queenstream.broker.streams.runner import Streams
 from queenstream.config import Settings, http_address
 from queenstream.errors import DecryptionError, Forbidden, RequestError
 from queenstream.postgres import Restarts, read_restarts
@@ -318,7 +320,7 @@ class Broker:
             if response is None:
                 return None
             if call.route is not None and call.route.audited and response.status < HTTPStatus.BAD_REQUEST:
-                await auditing.note(self, call)
+                await audit.note(self, call)
             return self.respond(call, response)
         except Exception as error:  # noqa: BLE001 - it is the answer
             return self.respond(call, error)

@@ -14,11 +14,11 @@ from typing import Annotated
 
 import typer
 
-from queenstream.cli import arguments, exits
-from queenstream.cli.helping import help_text
+from queenstream.cli.support import exit_codes, secrets
+from queenstream.cli.support.help import help_text
 from queenstream.errors import QueenstreamError
 
-_CODES = "\n".join(f"  {code:<4} {meaning}" for code, meaning in exits.MEANINGS.items())
+_CODES = "\n".join(f"  {code:<4} {meaning}" for code, meaning in exit_codes.MEANINGS.items())
 HELP = help_text(
     "Partitioned queues and windows on PostgreSQL.",
     "queen up",
@@ -28,7 +28,8 @@ HELP = help_text(
     "queen status",
 )
 
-# In the order in which ``queen --help`` has them; each is a module here. A group has commands of its own.
+# In the order in which ``queen --help`` has them; a group has commands of its own.
+_FOLDERS = {"bench", "doctor", "pipeline"}  # beside ``commands``: each is more than one module
 _COMMANDS = {
     "up": "command",
     "status": "command",
@@ -80,12 +81,17 @@ def app(names: Iterable[str] = _COMMANDS) -> typer.Typer:
     )
     made.callback()(root)
     for name in names:
-        module = importlib.import_module(f"queenstream.cli.{name}")
+        module = importlib.import_module(module_of(name))
         if _COMMANDS[name] == "group":
             made.add_typer(module.app, name=name)
         else:
             made.command(name, help=module.HELP)(getattr(module, name))
     return made
+
+
+def module_of(command: str) -> str:
+    """The module of a command."""
+    return f"queenstream.cli.{command}" if command in _FOLDERS else f"queenstream.cli.commands.{command}"
 
 
 def _called(words: Sequence[str]) -> Iterable[str]:
@@ -96,9 +102,9 @@ def _called(words: Sequence[str]) -> Iterable[str]:
 
 def main() -> None:
     """Run the command; an error of ours is one line, not a traceback."""
-    arguments.hide_secrets()
+    secrets.hide_secrets()
     try:
         app(_called(sys.argv[1:]))()
     except QueenstreamError as error:
         sys.stderr.write(f"queen: {error}\n")
-        sys.exit(exits.code_of(error))
+        sys.exit(exit_codes.code_of(error))

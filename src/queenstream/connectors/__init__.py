@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from queenstream.connectors.base import Context, Reader, Writer
-from queenstream.connectors.files import FilesReader, FilesWriter
+from queenstream.connectors.broker.queues import QueueReader, QueueWriter
+from queenstream.connectors.broker.streams import StreamReader
+from queenstream.connectors.files.files import FilesReader, FilesWriter
 from queenstream.connectors.functions import FunctionWriter
 from queenstream.connectors.generators import GeneratorReader
 from queenstream.connectors.memory import MemoryReader
-from queenstream.connectors.queues import QueueReader, QueueWriter
-from queenstream.connectors.streams import StreamReader
 from queenstream.errors import ConfigError
 from queenstream.pipeline import endpoints
 from queenstream.pipeline.endpoints import Endpoint, Sink, Source
@@ -36,40 +36,44 @@ def _library(name: str, extra: str) -> Iterator[None]:
 
 def _kafka_reader(source: endpoints.Kafka, context: Context) -> Reader:
     with _library("confluent_kafka", "kafka"):
-        from queenstream.connectors.kafka import KafkaReader  # with its library: not for who has no topic
+        from queenstream.connectors.kafka.reader import (
+            KafkaReader,  # with its library: not for who has no topic
+        )
 
     return KafkaReader(source, context)
 
 
 def _kafka_writer(sink: endpoints.Kafka, context: Context) -> Writer:
     with _library("confluent_kafka", "kafka"):
-        from queenstream.connectors._kafka_writer import KafkaWriter  # as above
+        from queenstream.connectors.kafka.writer import KafkaWriter  # as above
 
     return KafkaWriter(sink, context)
 
 
 def _postgres_reader(source: endpoints.Postgres, context: Context) -> Reader:
-    from queenstream.connectors.postgres import postgres_reader  # with its driver: not for who has no table
+    from queenstream.connectors.postgres.tables import (
+        postgres_reader,  # with its driver: not for who has no table
+    )
 
     return postgres_reader(source, context)
 
 
 def _postgres_writer(sink: endpoints.Postgres, context: Context) -> Writer:
-    from queenstream.connectors.postgres import PostgresWriter  # as above
+    from queenstream.connectors.postgres.tables import PostgresWriter  # as above
 
     return PostgresWriter(sink, context)
 
 
 def _cassandra_reader(source: endpoints.Cassandra, context: Context) -> Reader:
     with _library("cassandra", "cassandra"):
-        from queenstream.connectors.cassandra import CassandraReader  # as above
+        from queenstream.connectors.cassandra.tables import CassandraReader  # as above
 
     return CassandraReader(source, context)
 
 
 def _cassandra_writer(sink: endpoints.Cassandra, context: Context) -> Writer:
     with _library("cassandra", "cassandra"):
-        from queenstream.connectors.cassandra import CassandraWriter  # as above
+        from queenstream.connectors.cassandra.tables import CassandraWriter  # as above
 
     return CassandraWriter(sink, context)
 

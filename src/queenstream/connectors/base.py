@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from queenstream.batches import Batch
+from queenstream.core.batches import Batch
 
 Positions: TypeAlias = Mapping[str, Any]
 """How far a source was read, by the name of its part (a partition, a file); JSON can hold it."""

@@ -13,10 +13,10 @@ import threading
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from typing import Any, Protocol
 
-from queenstream.batches import Batch
 from queenstream.connectors.base import Context, Positions
-from queenstream.connectors.fitting import fit, schema_of
 from queenstream.connectors.memory import TAKEN
+from queenstream.connectors.validation import fit, schema_of
+from queenstream.core.batches import Batch
 from queenstream.errors import ConfigError
 from queenstream.pipeline.endpoints import Generator
 

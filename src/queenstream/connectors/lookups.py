@@ -18,12 +18,13 @@ from dataclasses import fields
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
-from queenstream import durations
 from queenstream.connectors.base import Context
-from queenstream.connectors.events import Events
-from queenstream.pipeline import endpoints, nodes
+from queenstream.connectors.event_loop import Events
+from queenstream.core import durations
+from queenstream.pipeline import endpoints
 from queenstream.pipeline.endpoints import Endpoint
 from queenstream.pipeline.lookups import Found, Joining
+from queenstream.pipeline.plan import nodes
 
 Key: TypeAlias = tuple[Any, ...]
 
@@ -179,19 +180,19 @@ class MemoryLookup:
 
 
 def _postgres(node: nodes.Lookup, context: Context) -> Lookup:
-    from queenstream.connectors._postgres_lookup import PostgresLookup  # with its driver: not for everybody
+    from queenstream.connectors.postgres.lookup import PostgresLookup  # with its driver: not for everybody
 
     return PostgresLookup(node, context)
 
 
 def _cassandra(node: nodes.Lookup, context: Context) -> Lookup:
-    from queenstream.connectors._cassandra_lookup import CassandraLookup  # as above
+    from queenstream.connectors.cassandra.lookup import CassandraLookup  # as above
 
     return CassandraLookup(node, context)
 
 
 def _queue(node: nodes.Lookup, context: Context) -> Lookup:
-    from queenstream.connectors._queue_lookup import QueueLookup
+    from queenstream.connectors.broker.lookup import QueueLookup
 
     return QueueLookup(node, context)
 

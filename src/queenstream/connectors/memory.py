@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from queenstream.batches import Batch
 from queenstream.connectors.base import Context, Positions
-from queenstream.connectors.fitting import fit, schema_of
+from queenstream.connectors.validation import fit, schema_of
+from queenstream.core.batches import Batch
 from queenstream.pipeline.endpoints import Memory
 
 TAKEN = "taken"

@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from queenstream.connectors.base import Writer
-from queenstream.connectors.reporting import without_secrets
+from queenstream.connectors.reporter import without_secrets
 from queenstream.errors import CheckpointError
 
 

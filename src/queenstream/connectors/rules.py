@@ -17,15 +17,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from queenstream.client._base import addresses
-from queenstream.client._base.answers_rules import RulesDetail
+from queenstream.client._base.responses.rules import RulesDetail
 from queenstream.client._sync.client import Queen
-from queenstream.connectors.reporting import Broker, broker_of
+from queenstream.connectors.reporter import Broker, broker_of
 from queenstream.errors import ConfigError, NotFound, QueenstreamError
-from queenstream.pipeline.analytics.ruled import with_book
+from queenstream.pipeline.analytics.dynamic_rules import with_book
 from queenstream.pipeline.analytics.rules import Book, RuleSet, Version
-from queenstream.pipeline.nodes import Node, Stateful
-from queenstream.pipeline.planning import Plan
-from queenstream.pipeline.running import RunOptions
+from queenstream.pipeline.engine_api import RunOptions
+from queenstream.pipeline.plan.nodes import Node, Stateful
+from queenstream.pipeline.plan.planner import Plan
 
 log = logging.getLogger("queenstream.rules")
 

@@ -8,15 +8,15 @@ from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeAlias
 
-from queenstream import aggregates, durations, paths, windows
-from queenstream.aggregates import Aggregate
+from queenstream.core import aggregates, durations, paths, windows
+from queenstream.core.aggregates import Aggregate
+from queenstream.core.schemas import Definition, Schema, SchemaError, classes
 from queenstream.errors import ConfigError
-from queenstream.pipeline import grammar
 from queenstream.pipeline.endpoints import Function, Generator, Sink, Source
-from queenstream.pipeline.expressions import Expr, col
-from queenstream.pipeline.nodes import Key, Mode
+from queenstream.pipeline.expr import parser
+from queenstream.pipeline.expr.expressions import Expr, col
+from queenstream.pipeline.plan.nodes import Key, Mode
 from queenstream.pipeline.policies import Duration, ErrorPolicy, OnError, policy_of
-from queenstream.schemas import Definition, Schema, SchemaError, classes
 
 On: TypeAlias = str | tuple[str, str] | Sequence[str | tuple[str, str]]
 
@@ -45,7 +45,7 @@ def policy(on_error: OnError | None) -> ErrorPolicy | None:
 
 def expression(value: Expr | str) -> Expr:
     """An expression, or its text."""
-    return value if isinstance(value, Expr) else grammar.parse(value)
+    return value if isinstance(value, Expr) else parser.parse(value)
 
 
 def source(value: Source[Any] | Callable[..., Any]) -> Source[Any]:

@@ -1,6 +1,6 @@
 """The builder: a pipeline is written as a chain of steps, and every step gives a new one.
 
->>> from queenstream.aggregates import sum_
+>>> from queenstream.core.aggregates import sum_
 >>> from queenstream.pipeline.endpoints import Queue
 >>> from queenstream.pipeline.shorthand import count, tumbling
 >>> totals = (
@@ -26,17 +26,30 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal, TypeVar, Unpack, get_args, overload
 
-from queenstream import durations, windows
-from queenstream.aggregates import Aggregate
+from queenstream.core import durations, windows
+from queenstream.core.aggregates import Aggregate
+from queenstream.core.schemas import Definition
 from queenstream.errors import ConfigError
-from queenstream.pipeline import arguments, lookups, nodes
-from queenstream.pipeline.analytics.verbs import AnalyticsVerbs
+from queenstream.pipeline import arguments, lookups
+from queenstream.pipeline.analytics.methods import AnalyticsVerbs
 from queenstream.pipeline.arguments import On
 from queenstream.pipeline.endpoints import Function, Record, Sink, Source
-from queenstream.pipeline.expressions import Expr, col
+from queenstream.pipeline.engine_api import EngineName, Run, RunKeywords, RunOptions, find_engine
+from queenstream.pipeline.errors import Problem
+from queenstream.pipeline.expr.expressions import Expr, col
 from queenstream.pipeline.lookups import Fields
-from queenstream.pipeline.nodes import Coordination, Emit, How, LookupHow, Mode, Node, Place, caller
-from queenstream.pipeline.planning import Draft, PendingWindow, Plan, make_plan
+from queenstream.pipeline.plan import nodes
+from queenstream.pipeline.plan.nodes import (
+    Coordination,
+    Emit,
+    How,
+    LookupHow,
+    Mode,
+    Node,
+    Place,
+    caller,
+)
+from queenstream.pipeline.plan.planner import Draft, PendingWindow, Plan, make_plan
 from queenstream.pipeline.policies import (
     Backoff,
     Backpressure,
@@ -48,10 +61,7 @@ from queenstream.pipeline.policies import (
     policy_of,
 )
 from queenstream.pipeline.printer import RowPrinter
-from queenstream.pipeline.problems import Problem
-from queenstream.pipeline.running import EngineName, Run, RunKeywords, RunOptions, find_engine
 from queenstream.pipeline.state import State
-from queenstream.schemas import Definition
 
 T = TypeVar("T")
 R = TypeVar("R")

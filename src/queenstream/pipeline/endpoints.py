@@ -18,9 +18,9 @@ from pathlib import PurePath
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, get_args
 from urllib.parse import urlsplit
 
-from queenstream import durations
+from queenstream.core import durations
+from queenstream.core.schemas import Definition, Field, Schema, types
 from queenstream.errors import ConfigError
-from queenstream.schemas import Definition, Field, Schema, types
 
 Record: TypeAlias = dict[str, Any]
 """What flows through a pipeline: fields by name."""

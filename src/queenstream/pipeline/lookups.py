@@ -10,14 +10,15 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeAlias, cast
 
-from queenstream import durations, paths
+from queenstream.core import durations, paths
+from queenstream.core.records import as_row, hashable
+from queenstream.core.schemas import Field, Schema, types
 from queenstream.errors import ConfigError
-from queenstream.pipeline import arguments, nodes
+from queenstream.pipeline import arguments
 from queenstream.pipeline.endpoints import Cassandra, Memory, Postgres, Queue, Source
-from queenstream.pipeline.nodes import Node, Place
+from queenstream.pipeline.plan import nodes
+from queenstream.pipeline.plan.nodes import Node, Place
 from queenstream.pipeline.policies import Duration, ErrorPolicy
-from queenstream.pipeline.records import as_row, hashable
-from queenstream.schemas import Field, Schema, types
 
 Fields: TypeAlias = str | Sequence[str] | Mapping[str, str]
 """Which fields to take: names, or new names with those that they have there."""

@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias, get_args
 
-from queenstream import durations
+from queenstream.core import durations
 from queenstream.errors import ConfigError
 from queenstream.pipeline.endpoints import Queue, Sink, Source, function_name
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from queenstream.pipeline.records import as_row
+from queenstream.core.records import as_row
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TypeAlias, overload
 
-from queenstream import aggregates, durations
-from queenstream.aggregates import Aggregate
+from queenstream.core import aggregates, durations
+from queenstream.core.aggregates import Aggregate
+from queenstream.core.windows import Count, Session, Sliding, Tumbling
 from queenstream.errors import ConfigError
-from queenstream.windows import Count, Session, Sliding, Tumbling
 
 Duration: TypeAlias = str | float | timedelta
 

@@ -23,8 +23,8 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from queenstream import durations
-from queenstream.pipeline.records import event_time, moment
+from queenstream.core import durations
+from queenstream.core.records import event_time, moment
 
 
 @runtime_checkable

@@ -1,15 +1,10 @@
-"""Spark: the session, and the data source ``queen`` for anybody's Spark code. Only here pyspark is imported.
+"""Spark: sessions, and the data source ``queen`` for anybody's Spark code.
 
 >>> from queenstream.spark import session
 >>> spark = session("orders")  # doctest: +SKIP
 >>> spark.read.format("queen").option("queue", "orders").load().show()  # doctest: +SKIP
 """
 
-from queenstream.spark import versions
-
-versions.check_supported()  # before anything is imported that another version does not have
-
-from queenstream.spark.datasource import register  # noqa: E402 - see above
-from queenstream.spark.session import log_file, session  # noqa: E402
+from queenstream.engines.spark import log_file, register, session
 
 __all__ = ["log_file", "register", "session"]

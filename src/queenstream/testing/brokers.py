@@ -20,11 +20,12 @@ from typing import Any, Self, TypeVar
 
 import asyncpg
 
-from queenstream import config, durations, postgres
+from queenstream import config, postgres
 from queenstream.broker.app import Broker
-from queenstream.broker.database import prepare
+from queenstream.broker.storage.database import prepare
 from queenstream.client._async.client import AsyncQueen
 from queenstream.client._sync.client import Queen
+from queenstream.core import durations
 
 T = TypeVar("T")
 

@@ -35,20 +35,20 @@ from typing import Any, Self, TypeAlias
 
 import msgspec
 
-from queenstream import durations
-from queenstream.batches import Batch
 from queenstream.client._base.payloads import encode
 from queenstream.connectors.rules import completed
+from queenstream.core import durations
+from queenstream.core.batches import Batch
+from queenstream.core.windows import from_us, length_us, to_us
+from queenstream.engines.local.engine import Engine, Outputs
+from queenstream.engines.local.failures import Counts
 from queenstream.errors import ConfigError
-from queenstream.local.engine import Engine, Outputs
-from queenstream.local.failures import Counts
 from queenstream.pipeline.analytics.rules import FixedBook, read_file
 from queenstream.pipeline.builder import Pipeline
-from queenstream.pipeline.nodes import Apply, EventTime, Late, Lookup, Node, Read, Replay, Write
-from queenstream.pipeline.packing import pack, unpack
-from queenstream.pipeline.planning import Plan
-from queenstream.testing.feeding import Feed, as_datetime
-from queenstream.windows import from_us, length_us, to_us
+from queenstream.pipeline.plan.nodes import Apply, EventTime, Late, Lookup, Node, Read, Replay, Write
+from queenstream.pipeline.plan.planner import Plan
+from queenstream.runtime.encoding import pack, unpack
+from queenstream.testing.feed import Feed, as_datetime
 
 Step: TypeAlias = Callable[[Engine], Coroutine[Any, Any, Outputs]]
 """One thing that happened to the engine: it can happen to another one just so."""

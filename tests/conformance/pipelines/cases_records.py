@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from queenstream.pipeline.builder import Pipeline
-from queenstream.pipeline.expressions import col, lit, when
+from queenstream.pipeline.expr.expressions import col, lit, when
 from queenstream.pipeline.policies import DeadLetters, retry
 from queenstream.pipeline.shorthand import count, tumbling
 from tests.conformance.pipelines.casebook import Casebook, batches_of, one

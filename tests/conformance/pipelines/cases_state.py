@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from queenstream.pipeline.builder import Pipeline
-from queenstream.pipeline.nodes import How
+from queenstream.pipeline.plan.nodes import How
 from queenstream.pipeline.policies import DeadLetters
 from queenstream.pipeline.state import State
 from tests.conformance.pipelines.casebook import Casebook, batches_of, one

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from queenstream.aggregates import (
+from queenstream.core.aggregates import (
     avg,
     collect_list,
     collect_set,

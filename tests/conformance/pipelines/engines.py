@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Protocol, TypeAlias
 
+from queenstream.core.schemas import Definition
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Function, Memory, Sink, Source
-from queenstream.schemas import Definition
 from queenstream.testing import PipelineDriver
 
 Row: TypeAlias = dict[str, Any]

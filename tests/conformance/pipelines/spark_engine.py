@@ -7,13 +7,13 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from queenstream.connectors.fitting import fit, schema_of
+from queenstream.connectors.validation import fit, schema_of
+from queenstream.core.schemas import Definition
+from queenstream.engines.spark.compile import check
+from queenstream.engines.spark.run import SparkRun
 from queenstream.pipeline.endpoints import Function, Memory, Sink, Source
-from queenstream.pipeline.nodes import Read
-from queenstream.pipeline.running import RunOptions
-from queenstream.schemas import Definition
-from queenstream.spark.compile import check
-from queenstream.spark.run import SparkRun
+from queenstream.pipeline.engine_api import RunOptions
+from queenstream.pipeline.plan.nodes import Read
 from tests.conformance.pipelines.engines import Batches, Build, Idle, Outcome, Row
 from tests.sparks import local_session
 

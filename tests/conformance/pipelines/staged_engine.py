@@ -17,22 +17,22 @@ import pyarrow as pa
 from pyspark.sql import Row as SparkRow
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
-from queenstream.connectors.fitting import fit, schema_of
+from queenstream.connectors.validation import fit, schema_of
+from queenstream.engines.spark.compile import check, clock_groups, entry_for
+from queenstream.engines.spark.keyed import pages
+from queenstream.engines.spark.sinks.names import letters_of
+from queenstream.engines.spark.sinks.stage import StageFlow, StageOptions, receipts_of
+from queenstream.engines.spark.sinks.staged import chunks_of
+from queenstream.engines.spark.sinks.storage import Folder
+from queenstream.engines.spark.sources.sources import Decoded
+from queenstream.engines.spark.tasks import rows as flow
+from queenstream.engines.spark.tasks.graph import graph_of
+from queenstream.engines.spark.tasks.records import Item
+from queenstream.engines.spark.tasks.stages import Stage
+from queenstream.engines.spark.watermarks.marks import beginning, latest
 from queenstream.errors import StepFailed
-from queenstream.pipeline.nodes import Read
-from queenstream.pipeline.planning import Plan
-from queenstream.spark import flow
-from queenstream.spark.compile import check, clock_groups, entry_for
-from queenstream.spark.graph import graph_of
-from queenstream.spark.keyed import pages
-from queenstream.spark.records import Item
-from queenstream.spark.sinks.names import letters_of
-from queenstream.spark.sinks.stage import StageFlow, StageOptions, receipts_of
-from queenstream.spark.sinks.staged import chunks_of
-from queenstream.spark.sinks.storage import Folder
-from queenstream.spark.sources import Decoded
-from queenstream.spark.stages import Stage
-from queenstream.spark.watermarks.marks import beginning, latest
+from queenstream.pipeline.plan.nodes import Read
+from queenstream.pipeline.plan.planner import Plan
 from tests.conformance.pipelines.engines import Batches, Build, Idle, Outcome
 from tests.conformance.pipelines.spark_engine import Collected
 

@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queenstream.engines.spark.keyed.encoding import pack
+from queenstream.engines.spark.sources.sources import Decoded
+from queenstream.engines.spark.tasks import rows as flow
+from queenstream.engines.spark.tasks.records import Item
 from queenstream.pipeline.builder import Pipeline
-from queenstream.pipeline.keys import key_text
-from queenstream.spark import flow
-from queenstream.spark.packing import pack
-from queenstream.spark.records import Item
-from queenstream.spark.sources import Decoded
+from queenstream.runtime.keys import key_text
 from tests.conformance.pipelines.engines import Batches, Build, Ends, LocalEngine, Row, multiset
 from tests.conformance.pipelines.spark_engine import Collected
 from tests.conformance.pipelines.staged_engine import Query, StagedEngine

@@ -10,9 +10,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 
 from queenstream.errors import StepFailed
-from queenstream.pipeline import nodes
 from queenstream.pipeline.builder import Pipeline
-from queenstream.pipeline.nodes import Node
+from queenstream.pipeline.plan import nodes
+from queenstream.pipeline.plan.nodes import Node
 from tests.conformance.pipelines import (
     cases_analytics,
     cases_letters,

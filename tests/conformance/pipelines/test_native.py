@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from queenstream import aggregates, windows
+from queenstream.core import aggregates, windows
+from queenstream.engines.spark.run import SparkRun
 from queenstream.pipeline.builder import Pipeline
-from queenstream.spark.run import SparkRun
 from tests.conformance.pipelines import oracle
 from tests.conformance.pipelines.engines import Batches, Build, Ends, Idle, LocalEngine, Row, multiset
 from tests.conformance.pipelines.spark_engine import Collected, finished

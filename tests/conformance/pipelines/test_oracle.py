@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from queenstream import aggregates, windows
+from queenstream.core import aggregates, windows
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.state import State
 from tests.conformance.pipelines import oracle

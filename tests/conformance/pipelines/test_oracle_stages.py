@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from queenstream import windows
+from queenstream.core import windows
 from queenstream.pipeline.builder import Pipeline
 from tests.conformance.pipelines import oracle, test_oracle
 from tests.conformance.pipelines.engines import Ends, Row

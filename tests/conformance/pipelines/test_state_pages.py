@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from queenstream.engines.spark.keyed.pages import PAGE_BYTES
+from queenstream.engines.spark.sources.sources import Decoded
+from queenstream.engines.spark.tasks import rows as flow
+from queenstream.engines.spark.tasks.records import Item
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.shorthand import count, session, sliding, tumbling
-from queenstream.spark import flow
-from queenstream.spark.keyed.pages import PAGE_BYTES
-from queenstream.spark.records import Item
-from queenstream.spark.sources import Decoded
 from tests.conformance.pipelines.engines import Ends
 from tests.conformance.pipelines.spark_engine import Collected
 from tests.conformance.pipelines.staged_engine import Query

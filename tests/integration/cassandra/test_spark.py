@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from queenstream import DeadLetters, Files, Function, Pipeline
+from queenstream.engines.spark.checkpoints import inspection
 from queenstream.errors import CheckpointError, ConfigError
-from queenstream.pipeline.running import EngineName, RunKeywords
-from queenstream.spark import checkpoints
+from queenstream.pipeline.engine_api import EngineName, RunKeywords
 from tests.integration.cassandra.tools import KEYSPACE, Cql, Endpoint, Failing, row, stored, written
 from tests.servers.cassandra import Node
 
@@ -84,7 +84,7 @@ def test_tasks_read_the_ring_in_batches(table: str, endpoint: Endpoint, cql: Cql
             [(each["record"], each["error"]) for each in letters[engine]] for engine in ("local", "spark")
         )
         assert there == here
-        newest, *before = checkpoints.batches(tmp_path / f"spark{number}", "spark")
+        newest, *before = inspection.batches(tmp_path / f"spark{number}", "spark")
         assert len(before) >= 3
         assert newest.positions[0]["done"]
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from queenstream.connectors._kafka_writer import ID_HEADER
+from queenstream.connectors.kafka.writer import ID_HEADER
 from tests.integration.cassandra.tools import KEYSPACE, Cql, login
 from tests.processes import clean_environment
 from tests.servers.cassandra import Node

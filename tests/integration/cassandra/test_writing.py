@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from queenstream import Cassandra
+from queenstream.core.schemas import Schema
 from queenstream.errors import CheckpointError, ConfigError, OwnershipLost, RunFailed
-from queenstream.schemas import Schema
 from tests.integration.cassandra.tools import KEYSPACE, Cql, Endpoint, login, read, writer, written
 from tests.servers.cassandra import Node
 

@@ -97,7 +97,7 @@ def serve(descriptor: int) -> None:
     """Answer each connection with the pid of a run, and with its exit code."""
     from queenstream import cli
 
-    for name in (*(f"queenstream.cli.{each}" for each in cli._COMMANDS), *_IMPORTED):
+    for name in (*map(cli.module_of, cli._COMMANDS), *_IMPORTED):
         importlib.import_module(name)
     gc.freeze()  # or the first collection of each fork would copy all of it
     listening = socket.socket(fileno=descriptor)

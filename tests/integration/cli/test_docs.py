@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from queenstream.broker.app import Broker
-from queenstream.cli import exits
+from queenstream.cli.support import exit_codes
 from tests.integration.cli.running import environment, on_terminal
 from tests.pages import ROOT, blocks, differences
 from tests.processes import QUEEN
@@ -34,5 +34,5 @@ async def test_what_the_page_shows_is_what_happens(broker: Broker, tmp_path: Pat
 
 def test_the_page_lists_the_exit_codes() -> None:
     text = PAGE.read_text("utf-8")
-    for code, meaning in exits.MEANINGS.items():
+    for code, meaning in exit_codes.MEANINGS.items():
         assert f"| {code} | {meaning.replace('|', chr(92) + '|')} |" in text

@@ -15,7 +15,8 @@ import typer
 from typer.testing import CliRunner
 
 from queenstream.broker.app import Broker
-from queenstream.cli import app, exits
+from queenstream.cli import app
+from queenstream.cli.support import exit_codes
 from tests.integration.cli.running import Queen, environment
 from tests.processes import QUEEN, free_port
 
@@ -65,7 +66,7 @@ def test_the_examples_name_options_that_exist() -> None:
 
 def test_the_exit_codes_are_in_the_help() -> None:
     text = help_of()
-    for code, meaning in exits.MEANINGS.items():
+    for code, meaning in exit_codes.MEANINGS.items():
         assert f"{code:<4} {meaning}" in text
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from queenstream.local.places import pipelines_in
+from queenstream.engines.local.checkpoints.locations import pipelines_in
 from tests.integration.cli.running import Done, Queen
 from tests.processes import without_summaries
 

@@ -10,11 +10,11 @@ import httpx
 import pytest
 
 from queenstream import AsyncQueen, Queen
-from queenstream.broker import routes
+from queenstream.broker import api
 from queenstream.broker.app import Broker
-from queenstream.broker.routing import Request
-from queenstream.client._async.admin import AsyncAdmin
-from queenstream.client._base.answers import Counts
+from queenstream.broker.http.routing import Request
+from queenstream.client._async.admin.api import AsyncAdmin
+from queenstream.client._base.responses.resources import Counts
 from queenstream.errors import Conflict, InvalidRequest, NotFound
 from tests.acceptance.speaking import Json
 from tests.conftest import Clock, StartBroker
@@ -109,7 +109,7 @@ METHODS = {
 }
 # What the rest of the client speaks.
 ELSEWHERE = {
-    *(f"{route.method} {route.path}" for route in (*routes.messages.routes, *routes.streams.routes)),
+    *(f"{route.method} {route.path}" for route in (*api.messages.routes, *api.streams.routes)),
     "POST /api/v1/traces",
     "GET /api/v1/events",  # for pages: it never ends, and live_figures has the same
 }
@@ -122,7 +122,7 @@ async def admin(broker: Broker) -> AsyncIterator[AsyncAdmin]:
 
 
 def test_every_route_has_a_method() -> None:
-    offered = {f"{route.method} {route.path}" for route in routes.ROUTES}
+    offered = {f"{route.method} {route.path}" for route in api.ROUTES}
     assert offered - ELSEWHERE <= set(METHODS)
     assert set(METHODS) <= offered
     public = {name for name in dir(AsyncAdmin) if not name.startswith("_")}

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from queenstream import AsyncMessage, AsyncMessages, AsyncQueen
-from queenstream.client._async.consuming import Consumed
+from queenstream.client._async.consumer import Consumed
 from queenstream.errors import ConfigError, LeaseLost, Unauthorized
 from tests.integration.client.conftest import StartServer
 from tests.integration.client.servers import answer

@@ -11,7 +11,7 @@ import pytest
 
 from queenstream import AsyncMessages, AsyncQueen, AsyncWindow, Message, Queen
 from queenstream.broker.app import Broker
-from queenstream.client._async import _calls
+from queenstream.client._async import retry
 from queenstream.errors import BadAnswer, BrokerUnreachable, ServerFailed, Unavailable
 from tests.conftest import StartBroker
 from tests.integration.client.conftest import Process, StartServer
@@ -124,7 +124,7 @@ async def test_a_server_that_never_answers(serve: StartServer) -> None:
 async def test_a_silent_one_does_not_take_all_the_time(
     broker: Broker, serve: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_calls, "ATTEMPT_SECONDS", 0.3)
+    monkeypatch.setattr(retry, "ATTEMPT_SECONDS", 0.3)
     silent = await serve(lambda first, body: "silence")
     async with AsyncQueen([silent.address, broker.address], timeout="10s") as queen:
         began = time.monotonic()

@@ -12,7 +12,7 @@ import pytest
 
 from queenstream import AsyncQueen, Backpressure, Queen
 from queenstream.broker.app import Broker
-from queenstream.client._base.buffering import Pressure
+from queenstream.client._base.buffer import Pressure
 from queenstream.errors import (
     BadAnswer,
     BrokerUnreachable,

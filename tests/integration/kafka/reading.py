@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from queenstream.batches import Batch
 from queenstream.connectors import Context, Reader, Writer, reader_for, writer_for
+from queenstream.core.batches import Batch
 from queenstream.pipeline.endpoints import Kafka
 
 SECONDS = 20.0

@@ -12,7 +12,8 @@ from typing import Any
 import fastavro
 import pytest
 
-from queenstream.connectors import Context, _kafka, reader_for
+from queenstream.connectors import Context, reader_for
+from queenstream.connectors.kafka import connection
 from queenstream.errors import BrokerUnreachable, CheckpointError, ConfigError
 from queenstream.pipeline.endpoints import Kafka
 from tests.integration.kafka.reading import committed, everything, opened, taken, until
@@ -232,7 +233,7 @@ async def test_mistakes_are_said_before_anything_is_read(
     with pytest.raises(ConfigError, match="does not take") as told:
         await opened(Kafka("t", settings={"security.protocol": "hunter2"}))
     assert "hunter2" not in str(told.value)
-    monkeypatch.setattr(_kafka, "_LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(connection, "_LOOK_SECONDS", 0.5)
     with caplog.at_level(logging.CRITICAL), pytest.raises(BrokerUnreachable, match="no Kafka server answers"):
         await opened(Kafka("t", servers=f"127.0.0.1:{free_port()}"))
     with pytest.raises(ConfigError, match="no Avro schema"):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from queenstream import DeadLetters, Function, Kafka, Pipeline, col, count, tumbling
-from queenstream.connectors._kafka_writer import ID_HEADER
+from queenstream.connectors.kafka.writer import ID_HEADER
 from tests.servers.kafka import KafkaServer
 
 Row = dict[str, Any]

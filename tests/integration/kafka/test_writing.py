@@ -8,7 +8,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from queenstream.connectors._kafka_writer import ID_HEADER
+from queenstream.connectors.kafka.writer import ID_HEADER
 from queenstream.errors import ConfigError, PayloadInvalid, TooLarge
 from queenstream.pipeline.endpoints import Kafka
 from tests.integration.kafka.reading import writer

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from queenstream.aggregates import count, sum_
+from queenstream.core.aggregates import count, sum_
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Files, Function, Generator
 from queenstream.pipeline.shorthand import session, tumbling

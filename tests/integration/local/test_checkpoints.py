@@ -17,9 +17,9 @@ from typing import Any
 import asyncpg
 import pytest
 
+from queenstream.engines.local.checkpoints import store as checkpoints
+from queenstream.engines.local.checkpoints.store import CheckpointStore, Epoch, StateKey, open_store
 from queenstream.errors import CheckpointError
-from queenstream.local import checkpoints
-from queenstream.local.checkpoints import CheckpointStore, Epoch, StateKey, open_store
 
 FACTS = {"totals": {"kind": "aggregate", "window": "tumbling 5m"}}
 ROOT = Path(__file__).parents[3]
@@ -199,7 +199,7 @@ async def test_state_is_read_while_the_pipeline_runs(where: str) -> None:
 
 
 async def test_only_one_run_at_a_time(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("queenstream.local._postgres.LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("queenstream.engines.local.checkpoints.postgres.LOCK_SECONDS", 0.1)
     store = await started(where)
     second = open_store(where, "p")
     with pytest.raises(
@@ -427,7 +427,7 @@ async def test_a_lost_connection_is_made_again(
     await cut_off(empty_database_url)
     await store.commit(Epoch(2, state={"totals": {"k": 2}}))
     assert await stored(store) == {"k": 2}
-    monkeypatch.setattr("queenstream.local._postgres.LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("queenstream.engines.local.checkpoints.postgres.LOCK_SECONDS", 0.1)
     second = open_store(empty_database_url, "p")
     with pytest.raises(CheckpointError, match="is running already"):
         await second.acquire(FACTS)

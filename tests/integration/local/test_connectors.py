@@ -12,11 +12,11 @@ import pytest
 from queenstream import AsyncQueen
 from queenstream.broker.app import Broker
 from queenstream.connectors import Context, Reader, Writer, reader_for, writer_for
-from queenstream.connectors.queues import QueueReader
-from queenstream.connectors.streams import StreamReader
+from queenstream.connectors.broker.queues import QueueReader
+from queenstream.connectors.broker.streams import StreamReader
+from queenstream.core.windows import from_us
 from queenstream.errors import BrokerUnreachable, ConfigError
 from queenstream.pipeline.endpoints import Queue, Stream
-from queenstream.windows import from_us
 from tests.conftest import Clock, StartBroker
 from tests.processes import free_port
 

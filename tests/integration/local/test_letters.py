@@ -13,13 +13,13 @@ import pytest
 
 from queenstream import AsyncQueen, Queen
 from queenstream.broker.app import Broker
-from queenstream.connectors.letters import Letters
+from queenstream.connectors.dead_letters import Letters
+from queenstream.engines.local.run import start
 from queenstream.errors import ConfigError, NotFound, StepFailed
-from queenstream.local.run import start
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Memory, Queue
+from queenstream.pipeline.engine_api import RunOptions
 from queenstream.pipeline.policies import DeadLetters
-from queenstream.pipeline.running import RunOptions
 from queenstream.pipeline.state import State
 from tests.conftest import StartBroker
 from tests.integration.local.collecting import Collected

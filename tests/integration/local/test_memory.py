@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
-from queenstream.local.intake import MOST_BYTES
+from queenstream.engines.local.intake import MOST_BYTES
 from queenstream.pipeline.builder import Pipeline
 
 MEGABYTE = "x" * (1 << 20)

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from queenstream.aggregates import max_
 from queenstream.cli.pipeline import app
+from queenstream.core.aggregates import max_
+from queenstream.core.windows import Count, Definition
 from queenstream.errors import CheckpointError
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Files
 from queenstream.pipeline.shorthand import count, session, tumbling
-from queenstream.windows import Count, Definition
 
 Row = dict[str, Any]
 

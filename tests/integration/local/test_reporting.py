@@ -13,15 +13,15 @@ import pytest
 
 from queenstream import AsyncQueen
 from queenstream.broker.app import Broker
-from queenstream.connectors import reporting
-from queenstream.connectors.reporting import broker_of
+from queenstream.connectors import reporter
+from queenstream.connectors.reporter import broker_of
+from queenstream.engines.local.run import LocalRun, start
 from queenstream.errors import StepFailed
-from queenstream.local.run import LocalRun, start
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Memory, Queue
-from queenstream.pipeline.planning import Plan
+from queenstream.pipeline.engine_api import RunOptions
+from queenstream.pipeline.plan.planner import Plan
 from queenstream.pipeline.policies import DeadLetters
-from queenstream.pipeline.running import RunOptions
 from tests.conftest import StartBroker
 from tests.integration.streams.streaming import eventually
 from tests.integration.test_roles import SECRET, token
@@ -96,8 +96,8 @@ async def test_a_run_that_fails_says_why(broker: Broker) -> None:
 def test_a_broker_that_is_away_is_told_of_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reporting, "CALL_SECONDS", 0.2)
-    monkeypatch.setattr(reporting, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(reporter, "CALL_SECONDS", 0.2)
+    monkeypatch.setattr(reporter, "FIRST_PAUSE_SECONDS", 0.01)
     tried = threading.Semaphore(0)
 
     class Rude(socketserver.BaseRequestHandler):

@@ -17,15 +17,15 @@ from typing import Any, Unpack
 
 import pytest
 
-from queenstream.aggregates import count
 from queenstream.connectors import Context, Reader, Writer, reader_for, writer_for
+from queenstream.core.aggregates import count
+from queenstream.engines.local.checkpoints.store import open_store
+from queenstream.engines.local.run import LocalRun, start
 from queenstream.errors import BufferFull, CheckpointError, ConfigError, RunAborted, StepFailed
-from queenstream.local.checkpoints import open_store
-from queenstream.local.run import LocalRun, start
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Function, Generator, Memory, Sink, Source
+from queenstream.pipeline.engine_api import RunKeywords, RunOptions
 from queenstream.pipeline.policies import DeadLetters, retry
-from queenstream.pipeline.running import RunKeywords, RunOptions
 from queenstream.pipeline.shorthand import tumbling
 from tests.integration.local.collecting import Collected
 from tests.processes import without_summaries
@@ -431,8 +431,8 @@ def test_what_is_checked_before_a_run_has_its_token(monkeypatch: pytest.MonkeyPa
         tokens.append(context.token)
         return writer_for(sink, context)
 
-    monkeypatch.setattr("queenstream.local.run.reader_for", reading)
-    monkeypatch.setattr("queenstream.local.run.writer_for", writing)
+    monkeypatch.setattr("queenstream.engines.local.run.reader_for", reading)
+    monkeypatch.setattr("queenstream.engines.local.run.writer_for", writing)
     numbered = Pipeline("test").source(Memory(numbers(1)))
     numbered.to(lambda row: None).run(engine="local", token="secret")
     assert tokens == ["secret", "secret"]

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from queenstream import AsyncQueen
-from queenstream.aggregates import count, sum_
 from queenstream.broker.app import Broker
+from queenstream.core.aggregates import count, sum_
+from queenstream.engines.local.run import start
 from queenstream.errors import RunAborted
-from queenstream.local.run import start
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Queue
-from queenstream.pipeline.running import RunOptions
+from queenstream.pipeline.engine_api import RunOptions
 from queenstream.pipeline.shorthand import tumbling
 from tests.integration.local.collecting import Collected
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from queenstream.local.run import LocalRun, start
+from queenstream.engines.local.run import LocalRun, start
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Generator
-from queenstream.pipeline.running import RunOptions
+from queenstream.pipeline.engine_api import RunOptions
 from queenstream.pipeline.shorthand import count, tumbling
 from tests.integration.streams.streaming import eventually
 

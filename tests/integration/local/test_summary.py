@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from queenstream.aggregates import count
+from queenstream.core.aggregates import count
+from queenstream.engines.local.run import LocalRun
 from queenstream.errors import StepFailed
-from queenstream.local.run import LocalRun
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Generator, Memory
 from queenstream.pipeline.shorthand import tumbling

@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from queenstream.broker.sql import bind
+from queenstream.broker.storage.sql import bind
 from queenstream.testing.brokers import TemporaryBroker, TemporaryBrokers
 
 Json = Any

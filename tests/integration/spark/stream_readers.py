@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from queenstream.spark.datasource.readers import Offset
-from queenstream.spark.datasource.stream_reader_4_1 import CappedStreamReader
-from queenstream.spark.versions import ADMISSION_CONTROL
+from queenstream.engines.spark.datasource.readers import Offset
+from queenstream.engines.spark.datasource.stream_reader_4_1 import CappedStreamReader
+from queenstream.engines.spark.versions import ADMISSION_CONTROL
 
 
 class Asking(Protocol):
@@ -53,7 +53,7 @@ class AskedByOldSpark(CappedStreamReader):
 KINDS: list[Kind] = [AskedByOldSpark]
 
 if TYPE_CHECKING or ADMISSION_CONTROL.is_available():
-    from queenstream.spark.datasource.stream_reader import QueenStreamReader
+    from queenstream.engines.spark.datasource.stream_reader import QueenStreamReader
 
     class AskedByNewSpark(QueenStreamReader):
         """As Spark 4.2 and newer do."""

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from queenstream.engines.spark import available_now
+from queenstream.engines.spark.versions import ADMISSION_CONTROL, Feature
 from queenstream.errors import StepFailed
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Queue
-from queenstream.spark import available_now
-from queenstream.spark.versions import ADMISSION_CONTROL, Feature
 from queenstream.testing.brokers import TemporaryBroker
 
 Row = dict[str, Any]

@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from queenstream.cli.pipeline import app
+from queenstream.engines.local.checkpoints.store import open_store
+from queenstream.engines.spark.checkpoints import inspection, rewind
 from queenstream.errors import CheckpointError, ConfigError
-from queenstream.local.checkpoints import open_store
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Files, Queue
 from queenstream.pipeline.shorthand import count, tumbling
 from queenstream.pipeline.state import State
-from queenstream.spark import checkpoints, rewinding
 from queenstream.testing.brokers import TemporaryBroker
 
 Row = dict[str, Any]
@@ -72,16 +72,16 @@ def test_going_back_means_what_it_means_on_the_local_engine(
     for number in range(4):
         assert there.page(number) == here.page(number)
         local_ids.append(asyncio.run(_newest(here))[0])
-    assert [each.id for each in checkpoints.batches(there.state, "visits")] == [3, 2, 1, 0]
+    assert [each.id for each in inspection.batches(there.state, "visits")] == [3, 2, 1, 0]
     cannot_be_gone_back_to(there)
-    assert [each.id for each in checkpoints.batches(there.state, "visits")] == [3, 2, 1, 0]
+    assert [each.id for each in inspection.batches(there.state, "visits")] == [3, 2, 1, 0]
 
     # Killed in the middle: the next run does the rest, whatever it is told.
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(rewinding, "take_back", killed)
+        patched.setattr(rewind, "take_back", killed)
         with pytest.raises(KeyboardInterrupt):
             there.run(from_checkpoint="1")
     again = there.run()
@@ -104,9 +104,9 @@ def test_going_back_means_what_it_means_on_the_local_engine(
     assert _told(*as_of, "--id", "1")[0]["values"] == {"seen": 3}
     # It goes on from there, and what was taken back is not in the way.
     assert there.page(5) == here.page(5)
-    assert checkpoints.state(spark, there.state, "visits", "seen", "bob") == [["bob", {"seen": 3}, {}, None]]
+    assert inspection.state(spark, there.state, "visits", "seen", "bob") == [["bob", {"seen": 3}, {}, None]]
     assert there.run() == []
-    aside = there.state / "visits" / rewinding.ASIDE
+    aside = there.state / "visits" / rewind.ASIDE
     assert [path.name for path in aside.glob("*/spark/commits/?")] != []
 
 
@@ -187,15 +187,15 @@ def test_windows_of_sparks_own_are_shown_by_key(spark: SparkSession, tmp_path: P
         .to(print)
     )
     pipeline.run(checkpoint=str(tmp_path), until="caught_up")
-    [held] = checkpoints.entries(spark, tmp_path, "totals", keys=['"ann"'])
+    [held] = inspection.entries(spark, tmp_path, "totals", keys=['"ann"'])
     assert held.step == "sum"
     assert isinstance(held.entry, dict)
     assert held.entry["key"] == "ann"
     assert held.entry["window_start"] == datetime(2026, 10, 26, 7, 33, tzinfo=UTC)
     assert held.entry["aggregates"]["count"] == 2
-    assert len(checkpoints.entries(spark, tmp_path, "totals")) == 2
-    assert len(checkpoints.entries(spark, tmp_path, "totals", limit=1)) == 1
-    [newest, *_] = checkpoints.batches(tmp_path, "totals")
+    assert len(inspection.entries(spark, tmp_path, "totals")) == 2
+    assert len(inspection.entries(spark, tmp_path, "totals", limit=1)) == 1
+    [newest, *_] = inspection.batches(tmp_path, "totals")
     shown = _told("checkpoints", "show", str(newest.id), "--checkpoint", str(tmp_path))[0]
     assert [each["step"] for each in shown["steps"]] == ["in", "sum"]
     assert shown["positions"] == [{"source": "in", "of": "query", "position": {"logOffset": 0}}]

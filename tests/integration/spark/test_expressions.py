@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from queenstream.pipeline.expressions import Column, Expr
-from queenstream.pipeline.grammar import parse
-from queenstream.schemas import Schema
-from queenstream.schemas.types import Struct
-from queenstream.spark.expressions import RECORD, Compiler, NotNative
-from queenstream.spark.kinds import arrow_type, spark_type
+from queenstream.core.schemas import Schema
+from queenstream.core.schemas.types import Struct
+from queenstream.engines.spark.native.expressions import RECORD, Compiler, NotNative
+from queenstream.engines.spark.types import arrow_type, spark_type
+from queenstream.pipeline.expr.expressions import Column, Expr
+from queenstream.pipeline.expr.parser import parse
 from tests.unit.expressions_strategy import expressions
 
 pytestmark = pytest.mark.timeout(600)

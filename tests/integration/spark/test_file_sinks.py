@@ -16,14 +16,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from queenstream import count, sum_, tumbling
+from queenstream.engines.spark.run import SparkRun
 from queenstream.errors import RunFailed, StepFailed
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import FileFormat, Files, Function
+from queenstream.pipeline.engine_api import EngineName
+from queenstream.pipeline.errors import PipelineError
 from queenstream.pipeline.policies import DeadLetters
-from queenstream.pipeline.problems import PipelineError
-from queenstream.pipeline.running import EngineName
 from queenstream.pipeline.state import State
-from queenstream.spark.run import SparkRun
 
 pyarrow: Any = importlib.import_module("pyarrow")  # it has no types
 parquet: Any = importlib.import_module("pyarrow.parquet")
@@ -211,7 +211,7 @@ def test_a_commit_that_was_interrupted_is_repeated(
     """It ends after the first of two files was moved; the next run moves the other one."""
     source = make_input(tmp_path / "in")
     pipeline = PLANS[plan](Pipeline("copy").source(source)).to(Files(tmp_path / "out", format=form))
-    location = importlib.import_module("queenstream.spark.sinks.files.location").LocalLocation
+    location = importlib.import_module("queenstream.engines.spark.sinks.files.location").LocalLocation
     move, moved = location.move, list[str]()
 
     def interrupted(self: Any, path: str, to: str) -> bool:

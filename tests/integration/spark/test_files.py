@@ -18,13 +18,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from queenstream import count, first, sum_, tumbling
+from queenstream.engines.spark.run import SparkRun
 from queenstream.errors import CheckpointError, ConfigError, StepFailed
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import FileFormat, Files, Function
+from queenstream.pipeline.engine_api import EngineName
 from queenstream.pipeline.policies import DeadLetters
-from queenstream.pipeline.running import EngineName
 from queenstream.pipeline.state import State
-from queenstream.spark.run import SparkRun
 from tests.integration.spark import files_job
 
 pyarrow: Any = importlib.import_module("pyarrow")  # it has no types

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from queenstream import DeadLetters, Function, Kafka, Pipeline, col, count, sum_, tumbling
-from queenstream.connectors._kafka_writer import ID_HEADER
-from queenstream.spark.kafka import java_settings
+from queenstream.connectors.kafka.writer import ID_HEADER
+from queenstream.engines.spark.sources.kafka import java_settings
 from tests.conformance.pipelines.engines import multiset
 from tests.servers import maven
 from tests.servers.kafka import KafkaServer, kafka

@@ -10,8 +10,9 @@ import asyncpg
 import pytest
 from pyspark.sql import SparkSession
 
-from queenstream import Queen, aggregates
-from queenstream.connectors.letters import Letters
+from queenstream import Queen
+from queenstream.connectors.dead_letters import Letters
+from queenstream.core import aggregates
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Function, Memory, Queue
 from queenstream.pipeline.policies import DeadLetters

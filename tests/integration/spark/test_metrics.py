@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from queenstream import figures
-from queenstream.batches import Batch
-from queenstream.connectors.fitting import fit, schema_of
+from queenstream.connectors.validation import fit, schema_of
+from queenstream.core import metric_names
+from queenstream.core.batches import Batch
+from queenstream.core.windows import Sliding, Tumbling
+from queenstream.engines.spark.checkpoints.key_state import KeyState
+from queenstream.engines.spark.run import SparkRun, start
 from queenstream.errors import StepFailed
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Memory, Queue
-from queenstream.pipeline.planning import Plan
-from queenstream.pipeline.running import RunOptions
+from queenstream.pipeline.engine_api import RunOptions
+from queenstream.pipeline.plan.planner import Plan
 from queenstream.pipeline.shorthand import count, sliding, tumbling
-from queenstream.spark.asking import KeyState
-from queenstream.spark.run import SparkRun, start
 from queenstream.testing import PipelineDriver
 from queenstream.testing.brokers import TemporaryBroker, TemporaryBrokers
-from queenstream.windows import Sliding, Tumbling
 from tests.sparks import is_native
 
 Row = dict[str, Any]
@@ -72,20 +72,20 @@ def test_the_names_and_the_numbers_are_those_of_the_local_engine() -> None:
     records = [{"user": "ab"[n % 2], "n": n % 4, "at": n * 1_000} for n in range(12)]
     here = divided(records).run(engine="local").get_stats()
     there = divided(records).run().get_stats()
-    whole = {*filter(figures.is_of_whole, here)}
-    assert whole == {*figures.GAUGES, *figures.COUNTERS}
-    assert {*filter(figures.is_of_whole, there)} == whole | {
-        *figures.SOME_GAUGES,
-        *figures.SOME_COUNTERS,
+    whole = {*filter(metric_names.is_of_whole, here)}
+    assert whole == {*metric_names.GAUGES, *metric_names.COUNTERS}
+    assert {*filter(metric_names.is_of_whole, there)} == whole | {
+        *metric_names.SOME_GAUGES,
+        *metric_names.SOME_COUNTERS,
     }
     for name in ("messages", "errors", "error_rate", "retries", "late", "dead_letters", "dropped", "live"):
         assert there[name] == here[name], name
-    assert figures.PHASE.group(there).keys() == {*figures.PHASE.group(here), "stage"}
-    [written], [expected] = (figures.SINK.group(each).values() for each in (there, here))
+    assert metric_names.PHASE.group(there).keys() == {*metric_names.PHASE.group(here), "stage"}
+    [written], [expected] = (metric_names.SINK.group(each).values() for each in (there, here))
     assert (written["rows"], expected["rows"]) == (here["steps.out.taken"], here["steps.out.taken"])
     assert written.keys() == expected.keys() | {"bytes", "last_batch_bytes"}
-    steps = {name: figures.step_of(name) for name in there}
-    known = {name: there[name] for name, step in steps.items() if step and step[1] in figures.STEPS}
+    steps = {name: metric_names.step_of(name) for name in there}
+    known = {name: there[name] for name, step in steps.items() if step and step[1] in metric_names.STEPS}
     assert known == {name: here[name] for name in known}
     shares = {name for name, step in steps.items() if step and step[1].endswith("_ratio")}
     assert shares == {name for name in here if name.endswith("_ratio")}
@@ -110,9 +110,10 @@ def test_figures_for_prometheus_are_served_while_it_runs_and_after() -> None:
     assert "queen_pipeline_batch_duration_p95_ms" in text
     assert 'queen_pipeline_sink_rows_total{pipeline="p",sink="out"} 1.0' in text
     assert 'queen_pipeline_phase_seconds_total{phase="commit",pipeline="p"}' in text
-    assert f"# HELP queen_pipeline_sink_bytes_total {figures.SINKS['bytes']}" in text
+    assert f"# HELP queen_pipeline_sink_bytes_total {metric_names.SINKS['bytes']}" in text
     assert (
-        f"# HELP queen_pipeline_phase_last_batch_seconds {figures.PHASE_GAUGES['last_batch_seconds']}" in text
+        f"# HELP queen_pipeline_phase_last_batch_seconds {metric_names.PHASE_GAUGES['last_batch_seconds']}"
+        in text
     )
     assert run.metrics().decode().count("# HELP") == text.count("# HELP queen_")
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from queenstream import aggregates
+from queenstream.core import aggregates
+from queenstream.engines.spark.native import needed
+from queenstream.engines.spark.sources.load import Sources
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Function, Memory, Queue
-from queenstream.pipeline.running import RunOptions
+from queenstream.pipeline.engine_api import RunOptions
 from queenstream.pipeline.shorthand import tumbling
-from queenstream.spark.loading import Sources
-from queenstream.spark.native import needed
 from queenstream.testing.brokers import TemporaryBroker
 from tests.sparks import is_native
 

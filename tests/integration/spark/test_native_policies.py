@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from queenstream import aggregates
+from queenstream.core import aggregates
+from queenstream.core.schemas import RecordError
 from queenstream.errors import StepFailed
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Function, Memory, Queue
 from queenstream.pipeline.policies import DeadLetters, OnError, retry
 from queenstream.pipeline.shorthand import tumbling
-from queenstream.schemas import RecordError
 from queenstream.testing.brokers import TemporaryBroker
 from tests.conformance.pipelines.engines import multiset
 from tests.sparks import is_native

@@ -9,12 +9,12 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
+from queenstream.engines.spark.checkpoints.partitions import kept_partitions
+from queenstream.engines.spark.sinks.storage import folder_at
 from queenstream.errors import CheckpointError, ConfigError
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Memory, Queue
 from queenstream.pipeline.shorthand import count, tumbling
-from queenstream.spark.partitions import kept_partitions
-from queenstream.spark.sinks.storage import folder_at
 from queenstream.testing.brokers import TemporaryBroker
 
 Row = dict[str, Any]

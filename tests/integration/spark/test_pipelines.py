@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from queenstream import aggregates
-from queenstream.connectors.fitting import fit, schema_of
+from queenstream.connectors.validation import fit, schema_of
+from queenstream.core import aggregates
+from queenstream.engines.spark.checkpoints import inspection
+from queenstream.engines.spark.run import SparkRun
 from queenstream.errors import CheckpointError, StepFailed
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Files, Function, Memory, Queue
-from queenstream.pipeline.expressions import col
-from queenstream.pipeline.problems import PipelineError
-from queenstream.pipeline.running import RunOptions
+from queenstream.pipeline.engine_api import RunOptions
+from queenstream.pipeline.errors import PipelineError
+from queenstream.pipeline.expr.expressions import col
 from queenstream.pipeline.shorthand import count, sliding, tumbling
 from queenstream.pipeline.state import State
-from queenstream.spark import checkpoints
-from queenstream.spark.run import SparkRun
 from queenstream.testing import PipelineDriver
 from queenstream.testing.brokers import TemporaryBroker
 from tests.conformance.pipelines.engines import multiset
@@ -197,14 +197,14 @@ def test_a_run_goes_on_where_the_last_one_ended(spark: SparkSession, tmp_path: P
     lines(pages / "1.ndjson", [{"user": "a", "page": 1}, {"user": "b", "page": 2}, {"user": "a", "page": 3}])
     counting(pages, found.append).run(checkpoint=str(checkpoint), until="caught_up")
     assert sorted((row["user"], row["seen"]) for row in found) == [("a", 1), ("a", 2), ("b", 1)]
-    assert checkpoints.state(spark, checkpoint, "visits", "seen", "a") == [["a", {"seen": 2}, {}, None]]
-    assert checkpoints.state(spark, checkpoint, "visits", "seen", "nobody") == []
+    assert inspection.state(spark, checkpoint, "visits", "seen", "a") == [["a", {"seen": 2}, {}, None]]
+    assert inspection.state(spark, checkpoint, "visits", "seen", "nobody") == []
 
     found.clear()
     lines(pages / "2.ndjson", [{"user": "a", "page": 4}])
     counting(pages, found.append).run(checkpoint=str(checkpoint), until="caught_up")
     assert found == [{"user": "a", "page": 4, "seen": 3}]
-    assert [each.id for each in checkpoints.batches(checkpoint, "visits")] == [1, 0]
+    assert [each.id for each in inspection.batches(checkpoint, "visits")] == [1, 0]
 
     renamed = counting(pages, print).key_by("page").stateful(visits, name="more").to(print)
     with pytest.raises(CheckpointError, match=r"more \(.*\): it is a new step with state"):

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from queenstream.aggregates import max_ as largest
-from queenstream.aggregates import min_ as least
 from queenstream.cli.pipeline import app
+from queenstream.core.aggregates import max_ as largest
+from queenstream.core.aggregates import min_ as least
 from queenstream.errors import CheckpointError
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Files, Queue

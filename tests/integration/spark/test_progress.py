@@ -11,14 +11,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from queenstream import figures
-from queenstream.batches import Batch
-from queenstream.connectors.fitting import fit, schema_of
+from queenstream.connectors.validation import fit, schema_of
+from queenstream.core import metric_names
+from queenstream.core.batches import Batch
+from queenstream.engines.spark.progress.listener import ProgressListener
+from queenstream.engines.spark.run import SparkRun
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Files, Memory
-from queenstream.pipeline.running import RunOptions
-from queenstream.spark.progress.listener import ProgressListener
-from queenstream.spark.run import SparkRun
+from queenstream.pipeline.engine_api import RunOptions
 from tests.sparks import is_native
 
 Row = dict[str, Any]
@@ -109,7 +109,7 @@ def test_rows_and_bytes_by_sink_and_time_by_phase(spark: SparkSession, tmp_path:
     run.start()
     run.wait()
     stats = run.get_stats()
-    sinks, phases = figures.SINK.group(stats), figures.PHASE.group(stats)
+    sinks, phases = metric_names.SINK.group(stats), metric_names.PHASE.group(stats)
     assert {name: each["rows"] for name, each in sinks.items()} == {"all": 140, "half-out": 70}
     assert run.summary().written == 210
     assert all(each["bytes"] > each["rows"] for each in sinks.values())

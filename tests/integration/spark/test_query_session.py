@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from queenstream.engines.spark.run import SparkRun
+from queenstream.engines.spark.session.active import activated
+from queenstream.engines.spark.session.factory import query_session, running_session
 from queenstream.errors import ConfigError
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Memory
 from queenstream.pipeline.shorthand import count, tumbling
 from queenstream.spark import session
-from queenstream.spark.active import activated
-from queenstream.spark.run import SparkRun
-from queenstream.spark.session import query_session, running_session
 from tests.integration.spark.conftest import Sql
 
 Row = dict[str, Any]

@@ -12,15 +12,15 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from queenstream.cli.pipeline import app
+from queenstream.engines.spark.checkpoints import inspection
+from queenstream.engines.spark.checkpoints.directory import Lock
+from queenstream.engines.spark.maintenance.rescale import rescale
+from queenstream.engines.spark.versions import state_repartition
 from queenstream.errors import CheckpointError
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Files
 from queenstream.pipeline.shorthand import count, sliding, tumbling
 from queenstream.pipeline.state import State
-from queenstream.spark import checkpoints
-from queenstream.spark.homes import Lock
-from queenstream.spark.maintenance.rescale import rescale
-from queenstream.spark.versions import state_repartition
 
 Row = dict[str, Any]
 Make = Callable[[Path, Callable[[Row], object]], Pipeline[Any]]
@@ -132,14 +132,14 @@ def test_rows_are_those_of_a_run_that_was_not_rescaled(
     assert (done.before, done.partitions, job.partitions()) == (before, before + 3, before + 3)
     if make is stages:  # state can be looked into as before
         assert pages_of(spark, job) == pages > 0
-        held = [each for each in checkpoints.entries(spark, job_state, "job") if each.step == "visits"]
+        held = [each for each in inspection.entries(spark, job_state, "job") if each.step == "visits"]
         assert sorted(
             (each.entry[0], each.entry[1]) for each in held if isinstance(each.entry, list)
         ) == sorted((f"u{user}", {"n": ROWS // USERS}) for user in range(USERS))
     job.page(1)
     rescale(job_state, "job", 1)
     job.page(2)
-    job.run(from_checkpoint=str(checkpoints.batches(job_state, "job")[0].id))
+    job.run(from_checkpoint=str(inspection.batches(job_state, "job")[0].id))
     job.page(3)
     assert job.partitions() == 1
     assert sorted(job.rows) == sorted(undisturbed.rows)
@@ -157,7 +157,7 @@ def test_the_command(tmp_path: Path, can_repartition: bool) -> None:
     job.page(0)
     where = str(job.state)
     command = ("rescale", where, "--partitions", "3")
-    last = checkpoints.batches(where, "job")[0].id
+    last = inspection.batches(where, "job")[0].id
     lock = Lock(job.state / "job")
     refused = CliRunner().invoke(app, command)
     assert isinstance(refused.exception, CheckpointError)
@@ -177,7 +177,7 @@ def test_an_interrupted_rescale_is_completed(tmp_path: Path, can_repartition: bo
     job = Job(windows, tmp_path)
     job.page(0)
     rescale(str(job.state), "job", 3)
-    last = checkpoints.batches(str(job.state), "job")[0].id
+    last = inspection.batches(str(job.state), "job")[0].id
     for log in (job.state / "job" / "spark" / "commits").glob(f"*{last}*"):
         log.unlink()  # as if it had been killed just before
     with pytest.raises(

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from queenstream import figures
+from queenstream.core import metric_names
 from queenstream.errors import RunFailed
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Files, Memory
-from queenstream.pipeline.progress import Phase
+from queenstream.runtime.progress import Phase
 
 Row = dict[str, Any]
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(600)]
@@ -62,7 +62,7 @@ def test_a_run_goes_on_after_a_failure_though_nobody_waits_for_it(tmp_path: Path
     until(lambda: run.get_stats()["messages"] == 2)
     stats = run.get_stats()
     assert stats["restarts"] == 1
-    [sink] = figures.SINK.group(stats).values()
+    [sink] = metric_names.SINK.group(stats).values()
     assert (sink["rows"], sink["last_batch_rows"]) == (2, 1)  # each once, though a batch had two attempts
     add(pages, 3)
     until(lambda: len(found) == 3)
@@ -94,7 +94,7 @@ def test_the_phases_of_the_start_are_told() -> None:
 def test_standard_error_has_the_phases_of_a_start_that_takes_long(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("queenstream.pipeline.progress.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("queenstream.runtime.progress.PATIENCE_SECONDS", 0.0)
     pipeline = Pipeline("p").source(Memory([{"n": 1}])).to(lambda row: None)
     pipeline.run(summary=False)
     assert capsys.readouterr().err == ""

@@ -11,16 +11,17 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+from queenstream.engines.spark.session import java
+from queenstream.engines.spark.session.factory import package
 from queenstream.errors import ConfigError
-from queenstream.spark import java, log_file, session
-from queenstream.spark.session import package
+from queenstream.spark import log_file, session
 from tests.sparks import QUICK
 
 START = """
 import sys
 from queenstream import Memory, Pipeline, count
 from queenstream.spark import session
-from queenstream.windows import Count
+from queenstream.core.windows import Count
 
 def said(record):
     print("WARNING: seen", record["n"], file=sys.stderr)
@@ -138,7 +139,7 @@ def test_spark_is_quiet_on_the_java_of_the_wheel_and_functions_are_not(tmp_path:
 
 def test_executors_can_import_the_package_from_its_zip(tmp_path: Path) -> None:
     packed = package(tmp_path)
-    script = "import queenstream.spark.datasource as d, queenstream; print(queenstream.__file__)"
+    script = "import queenstream.engines.spark.datasource as d, queenstream; print(queenstream.__file__)"
     said = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(packed)!r}); {script}"],
         capture_output=True, text=True, check=True,

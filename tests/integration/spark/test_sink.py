@@ -16,8 +16,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from queenstream.broker.notices import CHANNEL, Notice
-from queenstream.broker.sql import bind
+from queenstream.broker.storage.notifications import CHANNEL, Notice
+from queenstream.broker.storage.sql import bind
+from queenstream.engines.spark.datasource.options import sink_options
+from queenstream.engines.spark.datasource.writers import QueenStreamWriter, QueenWriter, Staged, claim, store
 from queenstream.errors import (
     CheckpointError,
     ConfigError,
@@ -26,8 +28,6 @@ from queenstream.errors import (
     PayloadInvalid,
     QueueFull,
 )
-from queenstream.spark.datasource.options import sink_options
-from queenstream.spark.datasource.writers import QueenStreamWriter, QueenWriter, Staged, claim, store
 from tests.integration.spark.conftest import Queen, Sql
 
 TEXTS = StructType([StructField("data", StringType()), StructField("partition", StringType())])

@@ -19,10 +19,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
 
 from queenstream import postgres
+from queenstream.engines.spark.datasource.options import source_options
+from queenstream.engines.spark.datasource.readers import Offset, QueenReader
+from queenstream.engines.spark.versions import ADMISSION_CONTROL
 from queenstream.errors import ConfigError
-from queenstream.spark.datasource.options import source_options
-from queenstream.spark.datasource.readers import Offset, QueenReader
-from queenstream.spark.versions import ADMISSION_CONTROL
 from queenstream.testing.brokers import TemporaryBroker
 from tests.integration.spark import stream_readers
 from tests.integration.spark.conftest import Queen, Sql, store

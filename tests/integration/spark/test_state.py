@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from queenstream.engines.spark.checkpoints import inspection
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Files
 from queenstream.pipeline.shorthand import count, session
-from queenstream.spark import checkpoints
 
 Row = dict[str, Any]
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(300)]
@@ -39,12 +39,12 @@ def test_a_key_with_many_open_sessions(spark: SparkSession, tmp_path: Path) -> N
         visits(pages, found.append).run(checkpoint=str(state), until="caught_up")
 
     def stored(batch: int | None = None) -> list[Any]:
-        entries = checkpoints.entries(spark, state, "visits", keys=['"ann"'], batch=batch)
+        entries = inspection.entries(spark, state, "visits", keys=['"ann"'], batch=batch)
         return [each.entry for each in entries]
 
     run("1.ndjson", *range(0, 10 * OPEN, 10))
     assert len(stored()) == OPEN
-    first = checkpoints.batches(state, "visits")[0].id
+    first = inspection.batches(state, "visits")[0].id
     run("2.ndjson", 3, 6, 10 * OPEN - 9)  # two sessions become one, and the last one gets longer
     assert len(stored()) == OPEN - 1
     assert [entry[4] for entry in stored()][:2] == [[4], [1]]

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from queenstream.aggregates import count
+from queenstream.core.aggregates import count
 from queenstream.errors import StepFailed
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Memory
 from queenstream.pipeline.shorthand import tumbling
-from queenstream.pipeline.summary import Summary
+from queenstream.runtime.summary import Summary
 from tests.sparks import is_native
 
 Row = dict[str, Any]

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from queenstream.connectors.fitting import fit
+from queenstream.connectors.validation import fit
+from queenstream.engines.spark.run import SparkRun
 from queenstream.errors import CheckpointError, RunFailed
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Queue
-from queenstream.pipeline.running import RunOptions
+from queenstream.pipeline.engine_api import RunOptions
 from queenstream.pipeline.shorthand import count, tumbling
-from queenstream.spark.run import SparkRun
 from queenstream.testing.brokers import TemporaryBroker
 from tests.conformance.pipelines.engines import Idle, multiset
 from tests.conformance.pipelines.spark_engine import Collected

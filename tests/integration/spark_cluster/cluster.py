@@ -15,7 +15,7 @@ import httpx
 import psutil
 import pyspark
 
-from queenstream.spark import java
+from queenstream.engines.spark.session import java
 from tests.integration.spark_cluster.driving import EXECUTOR, spark_home, words_of
 from tests.processes import free_port
 from tests.sparks import QUICK

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from queenstream.aggregates import count, sum_
+from queenstream.core.aggregates import count, sum_
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Queue
 from queenstream.pipeline.shorthand import tumbling

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from queenstream.spark.session import query_session, session
+from queenstream.engines.spark.session.factory import query_session, session
 
 MASTER = "local-cluster[3,1,512]"
 

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from queenstream import postgres
+from queenstream.engines.spark.datasource.database import PATIENCE_SECONDS, Database, asked, connected
 from queenstream.errors import DatabaseUnusable, Unavailable
-from queenstream.spark.datasource.database import PATIENCE_SECONDS, Database, asked, connected
 from tests.processes import folder, free_port
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from queenstream.spark import java
+from queenstream.engines.spark.session import java
 from tests.sparks import QUICK
 
 PROGRAM = """

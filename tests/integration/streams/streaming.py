@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from queenstream.windows import Span, iso, to_us
+from queenstream.core.windows import Span, iso, to_us
 from tests.acceptance.speaking import Json, configure, moment, push
 from tests.conftest import Clock
 

@@ -8,7 +8,7 @@ import time
 from datetime import timedelta
 
 from queenstream.broker.app import Broker
-from queenstream.windows import iso, to_us
+from queenstream.core.windows import iso, to_us
 from tests.acceptance.speaking import configure
 from tests.integration.streams.streaming import (
     MINUTE,

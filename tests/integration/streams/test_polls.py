@@ -11,7 +11,7 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from queenstream.windows import Tumbling, iso, window_id
+from queenstream.core.windows import Tumbling, iso, window_id
 from tests.acceptance.speaking import Json, check, configure, moment
 from tests.conftest import Clock, StartBroker
 from tests.integration.streams.streaming import (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from queenstream.broker.app import Broker
-from queenstream.broker.streams.explaining import Facts, not_assigned
+from queenstream.broker.streams.diagnose import Facts, not_assigned
 from tests.acceptance.speaking import Json, configure, moment
 from tests.integration.streams.streaming import MINUTE, Streams, at, eventually, three_windows
 

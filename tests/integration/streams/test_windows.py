@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from queenstream.windows import Count, Session, Sliding, window_id
+from queenstream.core.windows import Count, Session, Sliding, window_id
 from tests.acceptance.speaking import Json, moment
 from tests.integration.streams.streaming import (
     FIRST_MINUTE,

@@ -13,7 +13,7 @@ from typing import Any
 
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Files, Postgres
-from queenstream.pipeline.running import EngineName
+from queenstream.pipeline.engine_api import EngineName
 
 
 def tag(record: dict[str, Any]) -> dict[str, Any]:

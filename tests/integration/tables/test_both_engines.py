@@ -23,7 +23,7 @@ from queenstream import (
     sum_,
     tumbling,
 )
-from queenstream.pipeline.running import EngineName
+from queenstream.pipeline.engine_api import EngineName
 from tests.integration.tables.conftest import Sql
 from tests.processes import up
 from tests.sparks import local_session

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from queenstream import postgres
-from queenstream.pipeline.running import EngineName
+from queenstream.pipeline.engine_api import EngineName
 from tests.processes import clean_environment, folder, free_port
 from tests.sparks import QUICK
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from queenstream import Function, Memory, Pipeline
-from queenstream.local.intake import MOST_TOGETHER
-from queenstream.pipeline.nodes import Coordination
+from queenstream.engines.local.intake import MOST_TOGETHER
+from queenstream.pipeline.plan.nodes import Coordination
 
 DENSE, SPARSE = 1_000, 15_000  # milliseconds between two records
 SPAN = 30_000_000

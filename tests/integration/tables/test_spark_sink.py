@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from queenstream import DeadLetters, Function, Memory, Pipeline, Postgres, count, postgres, sum_, tumbling
 from queenstream.errors import QueenstreamError, RunFailed
-from queenstream.pipeline.running import EngineName
+from queenstream.pipeline.engine_api import EngineName
 from tests.integration.tables.conftest import Sql
 from tests.processes import clean_environment, folder, free_port
 from tests.sparks import QUICK, is_native

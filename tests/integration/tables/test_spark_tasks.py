@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 
 from queenstream import DeadLetters, Function, Pipeline, Postgres, count, sum_, tumbling
 from queenstream.cli.pipeline import app
+from queenstream.core.schemas import Schema
+from queenstream.engines.spark.checkpoints import inspection
+from queenstream.engines.spark.sources.load import Sources
+from queenstream.engines.spark.sources.tables.options import Limits, packed_value
+from queenstream.engines.spark.sources.tables.postgres import PostgresReading
+from queenstream.engines.spark.sources.tables.stream_reader_4_1 import CappedTableReader
 from queenstream.errors import ConfigError, DatabaseUnusable, RunFailed
-from queenstream.pipeline.running import EngineName, RunOptions
-from queenstream.schemas import Schema
-from queenstream.spark import checkpoints
-from queenstream.spark.loading import Sources
-from queenstream.spark.tables.options import Limits, packed_value
-from queenstream.spark.tables.postgres import PostgresReading
-from queenstream.spark.tables.stream_reader_4_1 import CappedTableReader
+from queenstream.pipeline.engine_api import EngineName, RunOptions
 from tests.integration.tables.conftest import Sql
 from tests.processes import clean_environment
 from tests.sparks import QUICK, is_native
@@ -237,7 +237,7 @@ def test_an_interrupted_snapshot_goes_on_after_its_last_batch(sql: Sql, tmp_path
     sql.script("create table t (n int primary key); insert into t select generate_series(1, 20000)")
     rows = copied_in_two_runs(sql, tmp_path, lambda: sql.script("insert into t values (0), (20001)"))
     assert [row["n"] for row in rows] == [*range(1, 20_002)]
-    newest, *_ = checkpoints.batches(tmp_path, "copy")
+    newest, *_ = inspection.batches(tmp_path, "copy")
     [position] = newest.positions
     position.pop("behind", None)  # which is there on Spark 4.1
     assert position == {"after": ["20001"], "seq": 20_001, "done": True}
@@ -278,7 +278,7 @@ def test_a_row_that_commits_late_is_not_passed_over(sql: Sql, tmp_path: Path) ->
     finally:
         run.stop()
     assert caught_up() == [1, 2, 3, 4]
-    assert checkpoints.batches(tmp_path, "follow")[0].positions[0]["after"] == ["4"]
+    assert inspection.batches(tmp_path, "follow")[0].positions[0]["after"] == ["4"]
 
 
 def test_a_snapshot_ends_beside_a_table_that_grows(sql: Sql) -> None:

@@ -14,9 +14,9 @@ from uuid import UUID
 import pytest
 
 from queenstream.connectors import Context, Writer, writer_for
-from queenstream.connectors._postgres_sinks import SinkTable
-from queenstream.connectors._postgres_writing import KEPT
 from queenstream.connectors.base import SinkClaim
+from queenstream.connectors.postgres.sinks import SinkTable
+from queenstream.connectors.postgres.writer import KEPT
 from queenstream.errors import CheckpointError, ConfigError, DatabaseUnusable, OwnershipLost, PostgresError
 from queenstream.pipeline.endpoints import Postgres
 from tests.integration.tables.conftest import Connection

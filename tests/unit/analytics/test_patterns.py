@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queenstream.pipeline.analytics.matching import RUNS, Match, Matcher
+from queenstream.pipeline.analytics.matcher import RUNS, Match, Matcher
 from queenstream.pipeline.analytics.patterns import expressions, numbers, parse, thresholds
-from queenstream.pipeline.literals import ExpressionError
+from queenstream.pipeline.expr.literals import ExpressionError
 
 SECOND = 1_000_000
 Log = list[tuple[int, dict[str, Any]]]

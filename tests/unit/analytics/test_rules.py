@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from queenstream.errors import ConfigError
-from queenstream.pipeline.analytics.ruled import Ruled
+from queenstream.pipeline.analytics.dynamic_rules import Ruled
 from queenstream.pipeline.analytics.rules import MOST_RULES, FixedBook, RuleSet, changes, read_file
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Queue

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from queenstream.errors import ConfigError
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Memory, Queue
-from queenstream.pipeline.literals import ExpressionError
+from queenstream.pipeline.errors import PipelineError
+from queenstream.pipeline.expr.literals import ExpressionError
 from queenstream.pipeline.policies import DeadLetters
-from queenstream.pipeline.problems import PipelineError
 from queenstream.testing import PipelineDriver
 
 READING = "sensor string, at bigint, value double"

@@ -6,13 +6,13 @@ import doctest
 
 import pytest
 
-from queenstream.cli import choosing
-from queenstream.cli.choosing import chosen
+from queenstream.cli.support import dead_letters
+from queenstream.cli.support.dead_letters import chosen
 from queenstream.errors import ConfigError
 
 
 def test_the_example_is_true() -> None:
-    assert doctest.testmod(choosing).failed == 0
+    assert doctest.testmod(dead_letters).failed == 0
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from queenstream.cli.contexts import (
+from queenstream.cli.support.contexts import (
     DEFAULT_URL,
     Context,
     Contexts,

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from queenstream.cli import demo_pipeline, demo_traffic
-from queenstream.cli.demo_pipeline import line, shop
-from queenstream.cli.demo_traffic import (
+from queenstream.cli.demo import pipeline
+from queenstream.cli.demo import traffic as demo_traffic
+from queenstream.cli.demo.pipeline import line, shop
+from queenstream.cli.demo.traffic import (
     ANOMALIES,
     CAMPAIGNS,
     CLICKS,
@@ -93,5 +94,5 @@ def test_what_people_read(driver: PipelineDriver) -> None:
 
 
 def test_the_examples_are_true() -> None:
-    for module in (demo_pipeline, demo_traffic):
+    for module in (pipeline, demo_traffic):
         assert doctest.testmod(module).failed == 0

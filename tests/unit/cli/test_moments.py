@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queenstream.cli.moments import Edge, ago, length, parse, parse_time
+from queenstream.cli.support.moments import Edge, ago, length, parse, parse_time
 from queenstream.errors import ConfigError
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

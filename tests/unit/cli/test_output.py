@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec import Struct, yaml
 
-from queenstream.cli import output
-from queenstream.cli.output import (
+from queenstream.cli.support import output
+from queenstream.cli.support.output import (
     Column,
     Format,
     Printer,

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from queenstream import Generator, Pipeline, count, session, sliding, tumbling, windows
-from queenstream.cli.pipeline.places import meant
+from queenstream import Generator, Pipeline, count, session, sliding, tumbling
+from queenstream.cli.pipeline.locations import meant
+from queenstream.core import windows
+from queenstream.engines.local.checkpoints.locations import opened, pipelines_in
 from queenstream.errors import ConfigError, NotFound
-from queenstream.local.places import opened, pipelines_in
-from queenstream.pipeline.entries import described, is_entry, prefixes
+from queenstream.runtime.state_view import described, is_entry, prefixes
 
 RECORDS = [
     {"user": "ann", "shop": 7, "n": 5, "at": 61_000},

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from queenstream.cli.pipeline.finding import Loader, parse
+from queenstream.cli.pipeline.finder import Loader, parse
 from queenstream.cli.pipeline.options import python_files
-from queenstream.cli.pipeline.watching import Watcher
+from queenstream.cli.pipeline.watch import Watcher
 from queenstream.errors import ConfigError
-from queenstream.pipeline.problems import PipelineError
+from queenstream.pipeline.errors import PipelineError
 
 HEAD = "from queenstream import Memory, Pipeline\n"
 WHOLE = "{0} = Pipeline('{1}').source(Memory([{{'n': 1}}])).to(print)\n"

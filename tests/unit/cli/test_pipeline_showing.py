@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from queenstream.cli.pipeline.showing import Progress, State
+from queenstream.cli.pipeline.display import Progress, State
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 STATS = {

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queenstream.cli import pushing
-from queenstream.cli.pushing import BadLine, Line, Rules, batches
+from queenstream.cli.support import json_lines
+from queenstream.cli.support.json_lines import BadLine, Line, Rules, batches
 
 
 @given(st.integers(1, 10**9), st.integers(1, 10**9), st.text(max_size=20), st.text(max_size=20))
@@ -78,8 +78,8 @@ def test_bad_lines_say_why_and_where(text: bytes, rules: Rules, why: str) -> Non
 
 
 def test_batches_are_bounded_by_lines_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pushing, "MOST_LINES", 3)
-    monkeypatch.setattr(pushing, "MOST_BYTES", 20)
+    monkeypatch.setattr(json_lines, "MOST_LINES", 3)
+    monkeypatch.setattr(json_lines, "MOST_BYTES", 20)
     sizes = [1, 1, 1, 1, 30, 1, 12, 12, 1]
     lines = [Line.read(n, b"1" * size, Rules()) for n, size in enumerate(sizes)]
     assert [[len(bytes(line.payload)) for line in batch] for batch in batches(lines)] == [

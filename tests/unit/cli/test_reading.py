@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from queenstream.cli import reading
-from queenstream.cli.reading import Follower, backwards, forwards, last
-from queenstream.client._base.answers_history import MessageInfo
+from queenstream.cli.support import reader
+from queenstream.cli.support.reader import Follower, backwards, forwards, last
+from queenstream.client._base.responses.history import MessageInfo
 
 START = datetime(2026, 1, 31, 12, tzinfo=UTC)
 NOW = START + timedelta(hours=1)
@@ -32,22 +32,22 @@ class Stored:
         self.asked = 0
 
     def fetch(self, start: datetime | None, end: datetime | None, offset: int) -> list[MessageInfo]:
-        assert 0 <= offset <= reading.MOST_OFFSET
+        assert 0 <= offset <= reader.MOST_OFFSET
         self.asked += 1
         found = [
             one
             for one in sorted(self.messages, key=lambda one: -int(one.id))
             if (start is None or one.created_at >= start) and (end is None or one.created_at <= end)
         ]
-        return found[offset : offset + reading.PAGE]
+        return found[offset : offset + reader.PAGE]
 
 
 @pytest.fixture(autouse=True)
 def small_limits() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(reading, "PAGE", 10)
-        patched.setattr(reading, "MOST_OFFSET", 50)
-        patched.setattr(reading, "SKEW", timedelta(microseconds=5))
+        patched.setattr(reader, "PAGE", 10)
+        patched.setattr(reader, "MOST_OFFSET", 50)
+        patched.setattr(reader, "SKEW", timedelta(microseconds=5))
         yield
 
 

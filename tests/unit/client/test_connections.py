@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from queenstream.client._async._io import Connection as AsyncConnection
-from queenstream.client._sync._io import Connection
+from queenstream.client._async.transport import Connection as AsyncConnection
+from queenstream.client._sync.transport import Connection
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 

@@ -7,7 +7,7 @@ import threading
 import msgspec
 import pytest
 
-from queenstream.client._sync.pushed import Lane, Pushed, Stored
+from queenstream.client._sync.pending_push import Lane, Pushed, Stored
 from queenstream.errors import BadAnswer, BufferFull
 
 

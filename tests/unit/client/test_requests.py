@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from queenstream import errors
-from queenstream.client._base import requests
+from queenstream.client._base import http
 from queenstream.client._base.addresses import parse
-from queenstream.client._base.requests import (
+from queenstream.client._base.http import (
     Answer,
     Parser,
     decoded,
@@ -127,7 +127,7 @@ def test_what_is_not_http(data: bytes) -> None:
 
 
 def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "MOST_BYTES", 6)
+    monkeypatch.setattr(http, "MOST_BYTES", 6)
     with pytest.raises(BadAnswer, match="larger than 6 bytes; ask for less"):
         Parser().feed(PLAIN)
 

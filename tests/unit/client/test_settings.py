@@ -10,9 +10,8 @@ import msgspec
 import pytest
 
 from queenstream import AsyncQueen, Queen
-from queenstream.client._base.buffering import Backpressure, Buffering
-from queenstream.client._base.payloads import encode
-from queenstream.client._base.settings import (
+from queenstream.client._base.buffer import Backpressure, Buffering
+from queenstream.client._base.chain import (
     ConfigureBody,
     QueueOptions,
     Settings,
@@ -20,6 +19,7 @@ from queenstream.client._base.settings import (
     seconds,
     start_of,
 )
+from queenstream.client._base.payloads import encode
 from queenstream.errors import ConfigError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from queenstream.batches import Batch
 from queenstream.connectors import Context, Reader, reader_for
+from queenstream.core.batches import Batch
 from queenstream.pipeline.endpoints import Source
 
 CONTEXT = Context("p", "in")

@@ -13,27 +13,22 @@ from cassandra import cqltypes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queenstream.connectors import (
-    _cassandra_link,
-    _cassandra_reading,
-    _cassandra_rows,
-    _cassandra_tables,
-    _cassandra_types,
-)
-from queenstream.connectors._cassandra_rows import Column, Rows
-from queenstream.connectors._cassandra_tables import created
-from queenstream.connectors._cassandra_types import decoder, encoder
+from queenstream.connectors.cassandra import connection, reader, schemas, types
+from queenstream.connectors.cassandra import rows as _cassandra_rows
+from queenstream.connectors.cassandra.rows import Column, Rows
+from queenstream.connectors.cassandra.schemas import created
+from queenstream.connectors.cassandra.types import decoder, encoder
+from queenstream.core.schemas import RecordError, Schema
+from queenstream.core.schemas.coercion import Misfit
 from queenstream.errors import ConfigError
 from queenstream.pipeline.endpoints import Cassandra
-from queenstream.schemas import RecordError, Schema
-from queenstream.schemas.coercing import Misfit
 
 PROTOCOL = 5
 
 
 @pytest.mark.parametrize(
     "module",
-    [_cassandra_link, _cassandra_reading, _cassandra_rows, _cassandra_tables, _cassandra_types],
+    [connection, reader, _cassandra_rows, schemas, types],
     ids=lambda module: module.__name__,
 )
 def test_the_examples_in_the_docstrings_hold(module: Any) -> None:

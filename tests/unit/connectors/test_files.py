@@ -19,8 +19,8 @@ from queenstream.connectors import Context, Writer, writer_for
 from queenstream.errors import ConfigError
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import FileFormat, Files, Memory
+from queenstream.pipeline.errors import PipelineError
 from queenstream.pipeline.policies import DeadLetters
-from queenstream.pipeline.problems import PipelineError
 from tests.unit.connectors.reading import CONTEXT, everything, opened, rest, some
 
 pyarrow: Any = importlib.import_module("pyarrow")  # it has no types

@@ -11,13 +11,13 @@ import pytest
 
 from queenstream.connectors import Context, lookups
 from queenstream.connectors.lookups import MOST_FINDERS, Finder, Key, kept_finder
+from queenstream.core.schemas import Schema
 from queenstream.errors import ConfigError
-from queenstream.pipeline import nodes
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Cassandra, Files, Memory, Postgres, Queue
-from queenstream.pipeline.expressions import col
+from queenstream.pipeline.expr.expressions import col
 from queenstream.pipeline.lookups import Found
-from queenstream.schemas import Schema
+from queenstream.pipeline.plan import nodes
 from queenstream.testing import PipelineDriver
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from queenstream.pipeline import nodes
+from queenstream.core.schemas import Schema
 from queenstream.pipeline.endpoints import Postgres
-from queenstream.pipeline.planning import Plan
-from queenstream.schemas import Schema
+from queenstream.pipeline.plan import nodes
+from queenstream.pipeline.plan.planner import Plan
 
 DOCS = Path(__file__).parents[3] / "docs"
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from queenstream.batches import Batch
-from queenstream.local.engine import Engine, Outputs
-from queenstream.pipeline import packing
+from queenstream.core.batches import Batch
+from queenstream.engines.local.engine import Engine, Outputs
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Memory
+from queenstream.runtime import encoding
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -86,12 +86,12 @@ class Driven:
                 if value is None:
                     held.pop(name, None)
                 else:
-                    held[name] = packing.pack(value)
+                    held[name] = encoding.pack(value)
         marks = self.engine.watermarks()
         self.engine.close()
         self.engine = self._new(tracking=True)
         state = {
-            step: {name: packing.unpack(value) for name, value in held.items()}
+            step: {name: encoding.unpack(value) for name, value in held.items()}
             for step, held in self.stored.items()
         }
         self.engine.restore(state, marks)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from queenstream.aggregates import count, custom, sum_
-from queenstream.batches import Batch
+from queenstream.core.aggregates import count, custom, sum_
+from queenstream.core.batches import Batch
 from queenstream.errors import StepFailed
 from queenstream.pipeline.policies import DeadLetters, OnError, retry
 from queenstream.pipeline.shorthand import tumbling

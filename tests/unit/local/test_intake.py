@@ -7,11 +7,19 @@ from typing import Any
 
 import pytest
 
-from queenstream.batches import Batch
-from queenstream.local.intake import MOST, MOST_BYTES, Intake, Pressure, Sizes, intake_for, size_of
+from queenstream.core.batches import Batch
+from queenstream.engines.local.intake import (
+    MOST,
+    MOST_BYTES,
+    Intake,
+    Pressure,
+    Sizes,
+    intake_for,
+    size_of,
+)
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Memory
-from queenstream.pipeline.nodes import Read, Replay
+from queenstream.pipeline.plan.nodes import Read, Replay
 from queenstream.pipeline.policies import DeadLetters
 
 MEGABYTE_BYTES = 1 << 20

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queenstream.aggregates import count
+from queenstream.core.aggregates import count
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Memory
-from queenstream.pipeline.nodes import How
+from queenstream.pipeline.plan.nodes import How
 from queenstream.pipeline.shorthand import tumbling
 from tests.unit.local.driving import Driven, Row, at, ignore, row, source
 

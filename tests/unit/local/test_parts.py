@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queenstream.batches import Batch
+from queenstream.core.batches import Batch
+from queenstream.core.records import as_row, moment
+from queenstream.engines.local.intake import Dropping, Pressure, intake_for
+from queenstream.engines.local.timers import Due
 from queenstream.errors import BufferFull
-from queenstream.local.due import Due
-from queenstream.local.intake import Dropping, Pressure, intake_for
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Memory
-from queenstream.pipeline.keys import entry_name, key_text
-from queenstream.pipeline.metrics import Meter, step_stats
 from queenstream.pipeline.policies import Strategy
-from queenstream.pipeline.records import as_row, moment
+from queenstream.runtime.keys import entry_name, key_text
+from queenstream.runtime.metrics import Meter, step_stats
 
 
 @given(

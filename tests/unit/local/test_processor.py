@@ -15,15 +15,19 @@ from typing import Any
 import pytest
 
 from queenstream.errors import ConfigError
-from queenstream.local import (
-    processor,
-    processor_events,
-    processor_metrics,
-    processor_pipeline,
-    processor_queries,
+from queenstream.processor import (
+    events as processor_events,
 )
-from queenstream.local.processor import Event, StreamProcessor
-from queenstream.local.processor_log import TimeIndex
+from queenstream.processor import (
+    metrics as processor_metrics,
+)
+from queenstream.processor import (
+    pipeline,
+    processor,
+    queries,
+)
+from queenstream.processor.event_log import TimeIndex
+from queenstream.processor.processor import Event, StreamProcessor
 
 
 def ids(events: list[Event]) -> list[str]:
@@ -40,7 +44,7 @@ def stream_of(*moments: float, **options: Any) -> StreamProcessor:
 
 @pytest.mark.parametrize(
     "module",
-    [processor, processor_events, processor_metrics, processor_pipeline, processor_queries],
+    [processor, processor_events, processor_metrics, pipeline, queries],
     ids=lambda module: module.__name__,
 )
 def test_the_examples_of_the_docstrings_hold(module: Any) -> None:

@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from queenstream.aggregates import first, sum_
-from queenstream.batches import Batch
+from queenstream.core.aggregates import first, sum_
+from queenstream.core.batches import Batch
+from queenstream.core.windows import Session, Tumbling
+from queenstream.engines.local.engine import Engine
 from queenstream.errors import ConfigError
-from queenstream.local.engine import Engine
-from queenstream.local.processor import Event, StreamProcessor
-from queenstream.pipeline import nodes
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Function, Memory, Queue, Record
-from queenstream.pipeline.problems import PipelineError
+from queenstream.pipeline.errors import PipelineError
+from queenstream.pipeline.plan import nodes
 from queenstream.pipeline.shorthand import count
-from queenstream.windows import Session, Tumbling
+from queenstream.processor.processor import Event, StreamProcessor
 
 
 def double(event: Event) -> Event:

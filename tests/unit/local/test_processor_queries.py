@@ -13,8 +13,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from queenstream.errors import ConfigError
-from queenstream.local.processor import Event, StreamProcessor
-from queenstream.local.processor_queries import matchable
+from queenstream.processor.processor import Event, StreamProcessor
+from queenstream.processor.queries import matchable
 
 settings = hypothesis_settings(deadline=None)  # a busy machine is no failure
 

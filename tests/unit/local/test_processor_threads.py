@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from queenstream.local.processor import Event, StreamProcessor
+from queenstream.processor.processor import Event, StreamProcessor
 
 THREADS = 8
 EACH = 400

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from queenstream.aggregates import avg, collect_list, count, custom, first, last, sum_
+from queenstream.core.aggregates import avg, collect_list, count, custom, first, last, sum_
+from queenstream.core.windows import Definition, Session, Sliding, Tumbling, windows_of
 from queenstream.errors import ConfigError
-from queenstream.local.processor import Event, EventWindow, LateEvent, StreamProcessor
-from queenstream.local.processor_windows import Kept
-from queenstream.windows import Definition, Session, Sliding, Tumbling, windows_of
+from queenstream.processor.processor import Event, EventWindow, LateEvent, StreamProcessor
+from queenstream.processor.windows import Kept
 
 settings = hypothesis_settings(deadline=None)  # a busy machine is no failure
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from queenstream.aggregates import collect_list, count
-from queenstream.pipeline.expressions import col
-from queenstream.pipeline.records import event_time
+from queenstream.core.aggregates import collect_list, count
+from queenstream.core.records import event_time
+from queenstream.pipeline.expr.expressions import col
 from queenstream.pipeline.shorthand import count as counting
 from queenstream.pipeline.shorthand import tumbling
 from tests.unit.local.driving import Driven, Row, ignore, row, source

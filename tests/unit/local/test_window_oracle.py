@@ -10,10 +10,20 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queenstream import windows
-from queenstream.aggregates import avg, collect_list, count, count_distinct, first, last, max_, min_, sum_
+from queenstream.core import windows
+from queenstream.core.aggregates import (
+    avg,
+    collect_list,
+    count,
+    count_distinct,
+    first,
+    last,
+    max_,
+    min_,
+    sum_,
+)
+from queenstream.core.windows import Count, Definition, Session, Sliding, Span, Tumbling
 from queenstream.pipeline.builder import Pipeline
-from queenstream.windows import Count, Definition, Session, Sliding, Span, Tumbling
 from tests.unit.local.driving import Driven, Row, ignore, source
 
 AGGREGATES = {

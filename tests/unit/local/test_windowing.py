@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queenstream.aggregates import (
+from queenstream.core.aggregates import (
     avg,
     collect_list,
     collect_set,
@@ -18,12 +18,12 @@ from queenstream.aggregates import (
     stddev,
     sum_,
 )
+from queenstream.core.windows import Count, Definition
 from queenstream.pipeline.builder import Pipeline
-from queenstream.pipeline.expressions import lit
-from queenstream.pipeline.nodes import Emit
+from queenstream.pipeline.expr.expressions import lit
+from queenstream.pipeline.plan.nodes import Emit
 from queenstream.pipeline.shorthand import count as counting
 from queenstream.pipeline.shorthand import session, sliding, tumbling
-from queenstream.windows import Count, Definition
 from tests.unit.local.driving import Driven, Row, at, ignore, row, source
 
 

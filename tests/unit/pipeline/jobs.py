@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from queenstream.aggregates import collect_set, sum_
+from queenstream.core.aggregates import collect_set, sum_
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Cassandra, Files, Kafka, Memory, Queue, Record
-from queenstream.pipeline.expressions import col
+from queenstream.pipeline.expr.expressions import col
 from queenstream.pipeline.policies import DeadLetters, retry
 from queenstream.pipeline.shorthand import count, session, tumbling
 from queenstream.pipeline.state import State

@@ -17,22 +17,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queenstream import windows
-from queenstream.aggregates import first, max_, sum_
+from queenstream.core import windows
+from queenstream.core.aggregates import first, max_, sum_
+from queenstream.core.windows import Tumbling
 from queenstream.errors import ConfigError
-from queenstream.pipeline import nodes
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Function, Generator, Kafka, Memory, Queue, Record
-from queenstream.pipeline.expressions import col, lit
-from queenstream.pipeline.fingerprints import compare
-from queenstream.pipeline.nodes import Node
-from queenstream.pipeline.planning import Plan
+from queenstream.pipeline.engine_api import RunOptions
+from queenstream.pipeline.errors import PipelineError
+from queenstream.pipeline.expr.expressions import col, lit
+from queenstream.pipeline.plan import nodes
+from queenstream.pipeline.plan.fingerprints import compare
+from queenstream.pipeline.plan.nodes import Node
+from queenstream.pipeline.plan.planner import Plan
 from queenstream.pipeline.policies import FAIL, DeadLetters, ErrorPolicy, retry
-from queenstream.pipeline.problems import PipelineError
-from queenstream.pipeline.running import RunOptions
 from queenstream.pipeline.shorthand import count, tumbling
 from queenstream.pipeline.state import State
-from queenstream.windows import Tumbling
 from tests.unit.pipeline import jobs
 
 N = TypeVar("N", bound=Node)
@@ -477,11 +477,13 @@ def test_spark_is_the_default_and_says_what_to_install(monkeypatch: pytest.Monke
         """A Python without pyspark."""
 
         def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-            if name.startswith("queenstream.spark"):
+            if name.startswith(("queenstream.spark", "queenstream.engines.spark")):
                 raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark.sql")
             return None
 
-    for name in [name for name in sys.modules if name.startswith("queenstream.spark")]:
+    for name in [
+        name for name in sys.modules if name.startswith(("queenstream.spark", "queenstream.engines.spark"))
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [Nowhere(), *sys.meta_path])
     with pytest.raises(

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from queenstream.aggregates import avg, collect_list, custom, first, max_, percentile, sum_
+from queenstream.core.aggregates import avg, collect_list, custom, first, max_, percentile, sum_
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Cassandra, Files, Kafka, Memory, Postgres, Queue, Record, Stream
-from queenstream.pipeline.expressions import coalesce, col, lit, to_timestamp, when
+from queenstream.pipeline.errors import PipelineError
+from queenstream.pipeline.expr.expressions import coalesce, col, lit, to_timestamp, when
 from queenstream.pipeline.policies import DeadLetters
-from queenstream.pipeline.problems import PipelineError
 from queenstream.pipeline.shorthand import count, session, tumbling
 from queenstream.pipeline.state import State
 from tests.unit.pipeline import jobs

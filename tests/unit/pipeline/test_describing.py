@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 import pytest
 
-from queenstream.pipeline import drawing
+from queenstream.core.schemas import Schema
 from queenstream.pipeline.builder import Pipeline
-from queenstream.pipeline.drawing import Box
 from queenstream.pipeline.endpoints import Memory, Queue, Record
-from queenstream.schemas import Schema
+from queenstream.pipeline.plan import svg
+from queenstream.pipeline.plan.svg import Box
 from tests.unit.pipeline import jobs
 
 HERE = Path(__file__).parent
@@ -109,7 +109,7 @@ def test_a_line_past_other_boxes_has_a_lane_of_its_own() -> None:
         Box("c", "", "step", ("b",)),
         Box("d", "", "end", ("c", "a")),
     ]
-    picture = ET.fromstring(drawing.draw("lanes", boxes))
+    picture = ET.fromstring(svg.draw("lanes", boxes))
     paths = [path.attrib["d"] for path in picture.iter(f"{SVG}path") if path.attrib["class"] == "line"]
     passing = [float(path[1 : path.index(",")]) for path in paths if "V" in path]
     assert len(passing) == 2

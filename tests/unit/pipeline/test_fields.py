@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from queenstream.aggregates import sum_
+from queenstream.core.aggregates import sum_
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Kafka, Memory, Queue
-from queenstream.pipeline.expressions import coalesce, col
-from queenstream.pipeline.fields import FieldWatch, find_missing, untyped_reads
+from queenstream.pipeline.expr.expressions import coalesce, col
 from queenstream.pipeline.shorthand import tumbling
+from queenstream.runtime.missing_fields import FieldWatch, find_missing, untyped_reads
 
 
 @dataclass

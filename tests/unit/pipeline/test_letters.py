@@ -12,14 +12,16 @@ import msgspec
 import pytest
 
 from queenstream.errors import PayloadInvalid
-from queenstream.pipeline import keys, letters, policies, printer
+from queenstream.pipeline import policies, printer
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Memory, Queue, Record
-from queenstream.pipeline.failing import Along, letter
-from queenstream.pipeline.letters import Doors, Entrant
-from queenstream.pipeline.nodes import Replay
+from queenstream.pipeline.plan.nodes import Replay
 from queenstream.pipeline.policies import DeadLetters
 from queenstream.pipeline.shorthand import count, tumbling
+from queenstream.runtime import keys
+from queenstream.runtime import replay as letters
+from queenstream.runtime.failures import Along, letter
+from queenstream.runtime.replay import Doors, Entrant
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 NOON_US = 1_769_860_800_000_000

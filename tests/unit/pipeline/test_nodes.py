@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from queenstream.core.windows import Count, Session, Sliding, Tumbling
 from queenstream.errors import ConfigError
-from queenstream.pipeline import nodes
 from queenstream.pipeline.endpoints import (
     Cassandra,
     Endpoint,
@@ -27,10 +27,10 @@ from queenstream.pipeline.endpoints import (
     Source,
     Stream,
 )
-from queenstream.pipeline.nodes import Node, Place, caller
+from queenstream.pipeline.plan import nodes
+from queenstream.pipeline.plan.nodes import Node, Place, caller
 from queenstream.pipeline.policies import Backpressure, DeadLetters, ErrorPolicy, policy_of, retry
 from queenstream.pipeline.shorthand import count, session, sliding, tumbling
-from queenstream.windows import Count, Session, Sliding, Tumbling
 
 NODES = [each for _, each in inspect.getmembers(nodes, inspect.isclass) if issubclass(each, Node)]
 

@@ -14,7 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queenstream.pipeline.packing import Damaged, Unkept, decode, encode_exactly, encode_row, pack, unpack
+from queenstream.runtime.encoding import (
+    Damaged,
+    Unkept,
+    decode,
+    encode_exactly,
+    encode_row,
+    pack,
+    unpack,
+)
 
 LEAVES = st.one_of(
     st.none(),

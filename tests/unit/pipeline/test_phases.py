@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from queenstream import figures
-from queenstream.pipeline.phases import PhaseMeter
+from queenstream.core import metric_names
+from queenstream.runtime.phases import PhaseMeter
 
 
 class Clock:
@@ -34,10 +34,10 @@ def test_a_batch_is_the_last_one_when_it_is_complete_and_attempts_that_fail_coun
     meter.complete(1)
     with pytest.raises(OSError, match="no room"):
         compute(2, 3)
-    assert figures.PHASE.group(meter.stats())["compute"] == {"seconds": 4, "last_batch_seconds": 1}
+    assert metric_names.PHASE.group(meter.stats())["compute"] == {"seconds": 4, "last_batch_seconds": 1}
     compute(2, 2)
     meter.add_rows(2, "out", rows=5, size=60)
-    sink = figures.SINK.group(meter.stats())["out"]
+    sink = metric_names.SINK.group(meter.stats())["out"]
     assert (sink["rows"], sink["bytes"], sink["last_batch_rows"], sink["last_batch_bytes"]) == (
         10,
         160,
@@ -46,8 +46,8 @@ def test_a_batch_is_the_last_one_when_it_is_complete_and_attempts_that_fail_coun
     )
     meter.complete(2)
     stats = meter.stats()
-    assert figures.PHASE.group(stats)["compute"] == {"seconds": 6, "last_batch_seconds": 5}
-    assert figures.SINK.group(stats)["out"] == {
+    assert metric_names.PHASE.group(stats)["compute"] == {"seconds": 6, "last_batch_seconds": 5}
+    assert metric_names.SINK.group(stats)["out"] == {
         "rows": 10, "rows_per_second": 10 / 6, "bytes": 160, "commit_seconds": 0.5,
         "last_batch_rows": 5, "last_batch_bytes": 60, "last_batch_commit_seconds": 0,
     }  # fmt: skip

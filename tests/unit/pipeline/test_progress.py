@@ -12,7 +12,7 @@ import pytest
 
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Files, Memory
-from queenstream.pipeline.progress import Phase, ProgressDisplay, shows_figures
+from queenstream.runtime.progress import Phase, ProgressDisplay, shows_figures
 
 PHASES: list[Phase] = ["session", "plan", "first batch", "running"]
 

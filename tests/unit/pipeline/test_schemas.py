@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queenstream.core.schemas import Field, RecordError, Schema, SchemaError, types
+from queenstream.core.schemas.types import List, Map, Struct, Type
 from queenstream.errors import ConfigError, PayloadInvalid
-from queenstream.schemas import Field, RecordError, Schema, SchemaError, types
-from queenstream.schemas.types import List, Map, Struct, Type
 
 
 class Colour(enum.Enum):

@@ -8,7 +8,7 @@ from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Memory
 from queenstream.pipeline.policies import DeadLetters
 from queenstream.pipeline.shorthand import count, tumbling
-from queenstream.pipeline.summary import Checkpoint, complete_counts, make_summary, print_summary
+from queenstream.runtime.summary import Checkpoint, complete_counts, make_summary, print_summary
 
 
 def chain() -> Pipeline[Any]:

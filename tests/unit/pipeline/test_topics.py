@@ -11,7 +11,7 @@ import pytest
 
 from queenstream.errors import ConfigError, PayloadInvalid
 from queenstream.pipeline.endpoints import Kafka, Queue
-from queenstream.pipeline.topics import Found, Sent, coordinates, messages_of, records_of
+from queenstream.runtime.kafka_records import Found, Sent, coordinates, messages_of, records_of
 
 AVRO = json.dumps({"type": "record", "name": "R", "fields": [{"name": "at", "type": "string"}]})
 

@@ -8,8 +8,8 @@ import pytest
 
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Memory
-from queenstream.pipeline.planning import Plan
-from queenstream.pipeline.work import Work
+from queenstream.pipeline.plan.planner import Plan
+from queenstream.runtime.utilization import Work
 
 
 class Turned:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from queenstream.spark.datasource.batch_size import MOST_TIMES, BatchSize
+from queenstream.engines.spark.datasource.batch_size import MOST_TIMES, BatchSize
 
 
 def times_of(seconds: Sequence[float], *, full: bool = True) -> list[int]:

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from queenstream.connectors._cassandra_key import KeyColumn, PrimaryKey
 from queenstream.connectors.base import RowKey
+from queenstream.connectors.cassandra.keys import KeyColumn, PrimaryKey
+from queenstream.engines.spark.sinks import commit, staged
+from queenstream.engines.spark.sinks.buckets import Buckets
+from queenstream.engines.spark.sinks.commit import Part, parts_of
+from queenstream.engines.spark.sinks.staged import StagedFile, StagedRowsWriter, chunks_of
+from queenstream.engines.spark.sinks.storage import Folder
 from queenstream.pipeline.endpoints import Kafka
-from queenstream.pipeline.packing import encode_row
-from queenstream.pipeline.topics import MessageKey
-from queenstream.spark.sinks import commit, staged
-from queenstream.spark.sinks.buckets import Buckets
-from queenstream.spark.sinks.commit import Part, parts_of
-from queenstream.spark.sinks.staged import StagedFile, StagedRowsWriter, chunks_of
-from queenstream.spark.sinks.storage import Folder
+from queenstream.runtime.encoding import encode_row
+from queenstream.runtime.kafka_records import MessageKey
 
 BY_USER = MessageKey(Kafka("out", key_by="user"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queenstream.spark.executors import Expected, expected_of
+from queenstream.engines.spark.session.executors import Expected, expected_of
 
 RATIO = "spark.scheduler.minRegisteredResourcesRatio"
 

@@ -8,13 +8,13 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from queenstream.engines.spark.tasks import rows as flow
+from queenstream.engines.spark.tasks.failures import Troubles
+from queenstream.engines.spark.tasks.graph import graph_of
+from queenstream.engines.spark.tasks.records import Item
+from queenstream.engines.spark.tasks.steps import Passage, Routed
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Queue
-from queenstream.spark import flow
-from queenstream.spark.failures import Troubles
-from queenstream.spark.graph import graph_of
-from queenstream.spark.records import Item
-from queenstream.spark.steps import Passage, Routed
 
 PLAN = (
     Pipeline("p")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from queenstream.engines.spark.session.jars import KAFKA, kafka_jars
+from queenstream.engines.spark.versions import kafka_version
 from queenstream.errors import ConfigError
-from queenstream.spark.jars import KAFKA, kafka_jars
-from queenstream.spark.versions import kafka_version
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,16 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from queenstream.core.schemas import RecordError, Schema
+from queenstream.core.schemas.json_decoder import JsonDecoder
+from queenstream.engines.spark.sources.sources import SOURCE_BITS, QueueDecoder
+from queenstream.engines.spark.tasks.failures import Guard, Troubles
+from queenstream.engines.spark.tasks.records import make_items
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Memory
-from queenstream.pipeline.failing import GONE
-from queenstream.pipeline.nodes import Apply
+from queenstream.pipeline.plan.nodes import Apply
 from queenstream.pipeline.policies import DeadLetters
-from queenstream.schemas import RecordError, Schema
-from queenstream.schemas.json_decoder import JsonDecoder
-from queenstream.spark.failures import Guard, Troubles
-from queenstream.spark.records import make_items
-from queenstream.spark.sources import SOURCE_BITS, QueueDecoder
+from queenstream.runtime.failures import GONE
 
 VALUES = [
     None, True, 0, 1, -1, 1.0, 1.5, -0.0, 1e300, 127, 128, -129, 32768, 2**31, 2**63 - 1, 2**63, -(2**63),

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from queenstream.core.schemas import RecordError
+from queenstream.engines.spark.tasks.records import (
+    decode_failure,
+    decode_misfit,
+    encode_entrant,
+    encode_failure,
+)
 from queenstream.errors import PayloadInvalid
-from queenstream.pipeline.failing import Along
-from queenstream.pipeline.letters import Entrant
-from queenstream.schemas import RecordError
-from queenstream.spark.records import decode_failure, decode_misfit, encode_entrant, encode_failure
+from queenstream.runtime.failures import Along
+from queenstream.runtime.replay import Entrant
 
 
 class OwnError(Exception):

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from queenstream import aggregates
+from queenstream.core import aggregates
+from queenstream.engines.spark.native import needed
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Files, Memory, Queue
-from queenstream.pipeline.expressions import col
+from queenstream.pipeline.expr.expressions import col
 from queenstream.pipeline.shorthand import count, tumbling
-from queenstream.spark.native import needed
 
 SCHEMA = "a bigint, b string, c struct<d: string, e: string>, f double not null, g timestamp"
 ALL = ("a", "b", "c", "f", "g")

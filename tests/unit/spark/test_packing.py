@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queenstream.spark.packing import pack, unpack
+from queenstream.engines.spark.keyed.encoding import pack, unpack
 
 SCALARS = (
     st.none()

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queenstream.spark.keyed.pages import PAGE_BYTES, TimeMap
+from queenstream.engines.spark.keyed.pages import PAGE_BYTES, TimeMap
 
 
 class Store:

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
 from pyspark.sql.types import StringType, StructField, StructType
 
-from queenstream.spark.keyed.requests import RequestPipeline
+from queenstream.engines.spark.keyed.requests import RequestPipeline
 
 # The module is generated: nobody has told mypy what is in it.
 proto: Any = StateMessage_pb2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queenstream.spark.restarts import MOST, MOST_RECENT, RECENT_SECONDS, Restarts
+from queenstream.engines.spark.restarts import MOST, MOST_RECENT, RECENT_SECONDS, Restarts
 
 AWAY = "queenstream.errors.Unavailable: Spark cannot reach PostgreSQL at db/queen: Connection refused"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from queenstream.engines.spark.checkpoints import rewind
 from queenstream.errors import CheckpointError
-from queenstream.spark import rewinding
 
 
 def filled(home: Path) -> set[str]:
@@ -34,8 +34,8 @@ def files(home: Path) -> set[str]:
 
 def test_what_came_after_the_batch_is_moved_aside_and_nothing_else(tmp_path: Path) -> None:
     names = filled(tmp_path)
-    rewinding.check(tmp_path, 2)
-    rewinding.take_back(tmp_path, 2, "g2")
+    rewind.check(tmp_path, 2)
+    rewind.take_back(tmp_path, 2, "g2")
     gone = {name for name in names if f"rewound/g2/{name}" in files(tmp_path)}
     stores = ("spark/state/0/0", "spark/state/0/1", "spark/state/1/0/left-keyToNumValues")
     assert gone == {
@@ -48,9 +48,9 @@ def test_what_came_after_the_batch_is_moved_aside_and_nothing_else(tmp_path: Pat
     }  # fmt: skip
     assert {name for name in files(tmp_path) if not name.startswith("rewound/")} == names - gone
     # Again it changes nothing, and the next one keeps only its own.
-    rewinding.take_back(tmp_path, 2, "g2")
+    rewind.take_back(tmp_path, 2, "g2")
     assert {name for name in files(tmp_path) if not name.startswith("rewound/")} == names - gone
-    rewinding.take_back(tmp_path, 1, "g3")
+    rewind.take_back(tmp_path, 1, "g3")
     assert [path.name for path in (tmp_path / "rewound").iterdir()] == ["g3"]
 
 
@@ -62,6 +62,6 @@ def test_what_is_not_there_is_named(tmp_path: Path, lost: str) -> None:
     filled(tmp_path)
     (tmp_path / lost).unlink()
     with pytest.raises(CheckpointError, match="batch 2 is damaged"):
-        rewinding.check(tmp_path, 2)
+        rewind.check(tmp_path, 2)
     if "state" in lost:  # there is a snapshot since
-        rewinding.check(tmp_path, 3)
+        rewind.check(tmp_path, 3)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from queenstream.engines.spark.sinks import staged
+from queenstream.engines.spark.sinks.prepared import PreparedBatch, PreparedBatches
+from queenstream.engines.spark.sinks.stage import Receipt
+from queenstream.engines.spark.sinks.staged import StagedFile, StagedRowsWriter, chunks_of
+from queenstream.engines.spark.sinks.storage import Folder
 from queenstream.errors import CheckpointError
-from queenstream.pipeline.packing import encode_row
-from queenstream.spark.sinks import staged
-from queenstream.spark.sinks.prepared import PreparedBatch, PreparedBatches
-from queenstream.spark.sinks.stage import Receipt
-from queenstream.spark.sinks.staged import StagedFile, StagedRowsWriter, chunks_of
-from queenstream.spark.sinks.storage import Folder
+from queenstream.runtime.encoding import encode_row
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from queenstream.spark.supervisor import Supervisor
+from queenstream.engines.spark.supervisor import Supervisor
 
 LONG = 20.0
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from queenstream.connectors._postgres_tables import KINDS
-from queenstream.schemas import Schema
-from queenstream.spark.tables.columns import KNOWN, TableColumn
+from queenstream.connectors.postgres.catalog import KINDS
+from queenstream.core.schemas import Schema
+from queenstream.engines.spark.sources.tables.columns import KNOWN, TableColumn
 
 
 def test_the_types_are_those_of_the_connector() -> None:

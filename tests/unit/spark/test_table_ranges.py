@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from queenstream.connectors._postgres_keys import KeyOrder
-from queenstream.connectors._postgres_tables import Column, Table
+from queenstream.connectors.postgres.catalog import Column, Table
+from queenstream.connectors.postgres.keys import KeyOrder
+from queenstream.engines.spark.sources.tables.cassandra import LEAST, MOST, Span, cut, next_span, place_of
+from queenstream.engines.spark.sources.tables.options import BEGINNING, Limits, offset_of
 from queenstream.errors import CheckpointError
-from queenstream.spark.tables.cassandra import LEAST, MOST, Span, cut, next_span, place_of
-from queenstream.spark.tables.options import BEGINNING, Limits, offset_of
 
 
 def test_conditions_of_a_key_of_two_columns() -> None:

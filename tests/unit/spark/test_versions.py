@@ -12,8 +12,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from queenstream.engines.spark import versions
 from queenstream.errors import ConfigError
-from queenstream.spark import versions
 from tests.pages import ROOT
 
 FEATURES = [each for each in vars(versions).values() if isinstance(each, versions.Feature)]

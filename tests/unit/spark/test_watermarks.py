@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from queenstream.engines.spark.compile import clock_groups
+from queenstream.engines.spark.sinks.storage import Folder
+from queenstream.engines.spark.watermarks.idle import Groups, IdleSources, check_sources, has_idle
+from queenstream.engines.spark.watermarks.log import plan_due_batch
+from queenstream.engines.spark.watermarks.marks import Marks, beginning
 from queenstream.errors import CheckpointError
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Memory
 from queenstream.pipeline.shorthand import count, tumbling
-from queenstream.spark.compile import clock_groups
-from queenstream.spark.sinks.storage import Folder
-from queenstream.spark.watermarks.idle import Groups, IdleSources, check_sources, has_idle
-from queenstream.spark.watermarks.log import plan_due_batch
-from queenstream.spark.watermarks.marks import Marks, beginning
 
 
 class Home:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from queenstream.aggregates import count as count_all
+from queenstream.core.aggregates import count as count_all
 from queenstream.errors import ConfigError
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Function, Kafka, Memory, Queue, Stream
+from queenstream.pipeline.errors import PipelineError
 from queenstream.pipeline.policies import DeadLetters, retry
-from queenstream.pipeline.problems import PipelineError
 from queenstream.pipeline.shorthand import tumbling
 from queenstream.pipeline.state import State
 from queenstream.testing import PipelineDriver

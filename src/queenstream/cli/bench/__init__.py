@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from queenstream.cli.connecting import ContextName, Token, Url, resolved
-from queenstream.cli.contexts import Flags
-from queenstream.cli.helping import help_text
-from queenstream.cli.target import parse_target
+from queenstream.cli.support.connection import ContextName, Token, Url, resolved
+from queenstream.cli.support.contexts import Flags
+from queenstream.cli.support.help import help_text
+from queenstream.cli.support.target import parse_target
 from queenstream.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from queenstream.cli.bench.histogram import Histogram
-from queenstream.cli.target import Target, refusal, unreachable
+from queenstream.cli.support.target import Target, refusal, unreachable
 from queenstream.errors import ConfigError
 
 CONNECT_SECONDS = 15.0

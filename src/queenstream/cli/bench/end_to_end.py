@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from queenstream.cli.bench.connections import Connection, Tally, connect
 from queenstream.cli.bench.load import FULL_POPPED, ID_BYTES, Consume, Consumer, FullPopped, Popped
-from queenstream.cli.target import Target
+from queenstream.cli.support.target import Target
 
 ARRIVAL_SECONDS = 10.0  # how long after the end an answered message may still be on its way
 _POLL_MS = 30_000

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from queenstream.cli.bench.connections import Connection, Tally, body_of
-from queenstream.cli.target import Target, in_path
+from queenstream.cli.support.target import Target, in_path
 
 ID_BYTES = 18  # a transaction id is 36 random hex digits: as long as a UUID
 PAUSE_SECONDS = 0.05  # after a refusal, so that a broker in trouble is not hammered

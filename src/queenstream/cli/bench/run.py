@@ -18,7 +18,7 @@ from queenstream.cli.bench.connections import Connection, Tally, connect, drive
 from queenstream.cli.bench.display import Lines, Meter, Screen, Summary, View, summarize
 from queenstream.cli.bench.end_to_end import EndToEnd, Latency
 from queenstream.cli.bench.load import Consume, Push, Weigher, pushers
-from queenstream.cli.target import Target, in_path, must
+from queenstream.cli.support.target import Target, in_path, must
 from queenstream.errors import QueenstreamError
 
 FILL_SECONDS = 600.0

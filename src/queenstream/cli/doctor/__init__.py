@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import typer
 
 from queenstream import config
-from queenstream.cli.helping import help_text
+from queenstream.cli.support.help import help_text
 from queenstream.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -71,15 +71,16 @@ def doctor(
     ] = None,
 ) -> None:
     # Only here: they take long to import, and other commands do without.
-    from queenstream.cli.doctor import checks, expected, looking
+    from queenstream.cli.doctor import checks, probes
+    from queenstream.cli.doctor import settings as expected
     from queenstream.cli.doctor.facts import Missing
-    from queenstream.cli.exits import FAILED, UNREACHABLE
+    from queenstream.cli.support.exit_codes import FAILED, UNREACHABLE
 
     settings = config.load({"pg": pg, "pg_file": pg_file, "data": data}, os.environ, config_file)
     token = token or os.environ.get("QUEEN_TOKEN") or None
     broker_url = checked_url(url or os.environ.get("QUEEN_URL") or default_url(settings))
     names = [*(row.name for row in expected.SETTINGS), *expected.MORE_SETTINGS]
-    facts = looking.look(settings, broker_url, token, names)
+    facts = probes.look(settings, broker_url, token, names)
     findings = checks.examine(facts)
     if output is Output.JSON or (output is None and not sys.stdout.isatty()):
         sys.stdout.write(as_json(findings))

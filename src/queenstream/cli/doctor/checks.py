@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from queenstream.cli.doctor.expected import MINUTE, SETTINGS, Expected, set_it
 from queenstream.cli.doctor.facts import GB, KB, MB, CannotLook, Facts, Holder, Missing, Value, known
+from queenstream.cli.doctor.settings import MINUTE, SETTINGS, Expected, set_it
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_POSTGRES = 15

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from queenstream.cli.helping import help_text
-from queenstream.cli.pipeline import letters, looking, maintenance, reported, run, stored, trying
+from queenstream.cli.pipeline import describe, dlq, maintenance, run, runs, state, test
+from queenstream.cli.support.help import help_text
 
 app = typer.Typer(
     help=help_text(
@@ -20,14 +20,14 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 app.command("run", help=run.HELP)(run.run)
-app.command("validate", help=looking.VALIDATE)(looking.validate)
-app.command("describe", help=looking.DESCRIBE)(looking.describe)
-app.command("test", help=trying.HELP)(trying.check)
-app.command("ls", help=reported.LS)(reported.ls)
-app.command("status", help=reported.STATUS)(reported.status)
+app.command("validate", help=describe.VALIDATE)(describe.validate)
+app.command("describe", help=describe.DESCRIBE)(describe.describe)
+app.command("test", help=test.HELP)(test.check)
+app.command("ls", help=runs.LS)(runs.ls)
+app.command("status", help=runs.STATUS)(runs.status)
 app.command("check", help=maintenance.CHECK)(maintenance.check)
 app.command("rescale", help=maintenance.RESCALE)(maintenance.rescale)
 app.command("savepoint", help=maintenance.SAVEPOINT)(maintenance.savepoint)
-app.add_typer(stored.state_app, name="state")
-app.add_typer(stored.checkpoints_app, name="checkpoints")
-app.add_typer(letters.app, name="dlq")
+app.add_typer(state.state_app, name="state")
+app.add_typer(state.checkpoints_app, name="checkpoints")
+app.add_typer(dlq.app, name="dlq")

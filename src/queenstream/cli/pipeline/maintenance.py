@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from queenstream.cli import contexts
-from queenstream.cli.connecting import ContextName, Token, Url
-from queenstream.cli.exits import FAILED
-from queenstream.cli.helping import help_text
-from queenstream.cli.output import Column, Output, Printer, amount, note, quiet_pipe
-from queenstream.cli.pipeline.finding import Loader
+from queenstream.cli.pipeline.finder import Loader
 from queenstream.cli.pipeline.options import PipelineFile, refused_with_code
 from queenstream.cli.pipeline.run import broker_of
-from queenstream.cli.pipeline.stored import PipelineName, run_async
+from queenstream.cli.pipeline.state import PipelineName, run_async
+from queenstream.cli.support import contexts
+from queenstream.cli.support.connection import ContextName, Token, Url
+from queenstream.cli.support.exit_codes import FAILED
+from queenstream.cli.support.help import help_text
+from queenstream.cli.support.output import Column, Output, Printer, amount, note, quiet_pipe
 
 if TYPE_CHECKING:
-    from queenstream.pipeline.fingerprints import Change
-    from queenstream.pipeline.planning import Plan
+    from queenstream.pipeline.plan.fingerprints import Change
+    from queenstream.pipeline.plan.planner import Plan
 
 CHECK = help_text(
     "Compare a changed pipeline with a checkpoint.",
@@ -93,11 +93,11 @@ def rescale(
     output: Output = None,
 ) -> None:
     """Repartition state."""
-    from queenstream.cli.pipeline import on_spark
-    from queenstream.cli.pipeline.places import meant_on_spark
+    from queenstream.cli.pipeline import spark_checkpoints
+    from queenstream.cli.pipeline.locations import meant_on_spark
 
     name = run_async(meant_on_spark(checkpoint, pipeline))
-    done = on_spark.rescale(checkpoint, name, partitions, master)
+    done = spark_checkpoints.rescale(checkpoint, name, partitions, master)
     sentence = f"{name} keeps its state in {amount(partitions, 'partition')} now, instead of {done.before}"
     if done.before == partitions:
         sentence = f"{name} keeps its state in {amount(partitions, 'partition')} already"
@@ -112,13 +112,13 @@ def savepoint(
     output: Output = None,
 ) -> None:
     """Copy a checkpoint."""
-    from queenstream.cli.pipeline import on_spark
-    from queenstream.cli.pipeline.places import is_sparks, meant_in_folder
-    from queenstream.local import savepoint as local
+    from queenstream.cli.pipeline import spark_checkpoints
+    from queenstream.cli.pipeline.locations import is_sparks, meant_in_folder
+    from queenstream.engines.local.checkpoints import savepoint as local
 
     name = run_async(meant_in_folder(checkpoint, pipeline))
     if run_async(is_sparks(checkpoint, name)):
-        id = str(on_spark.save(checkpoint, name, folder))
+        id = str(spark_checkpoints.save(checkpoint, name, folder))
     else:
         id = local.save(Path(checkpoint.removeprefix("file://")), name, folder)
     with quiet_pipe():
@@ -127,21 +127,21 @@ def savepoint(
 
 
 def _changes(plan: Plan, against: str, master: str | None, url: str | None) -> list[Change]:
-    from queenstream.cli.pipeline import on_spark
-    from queenstream.cli.pipeline.places import all_in, is_sparks
+    from queenstream.cli.pipeline import spark_checkpoints
+    from queenstream.cli.pipeline.locations import all_in, is_sparks
 
     if "://" in against and not against.startswith(("file://", "postgresql://", "postgres://")):
-        return on_spark.changes(plan, against, master, url)
+        return spark_checkpoints.changes(plan, against, master, url)
     if plan.name not in run_async(all_in(against)):
         return []
     if run_async(is_sparks(against, plan.name)):
-        return on_spark.changes(plan, against, master, url)
+        return spark_checkpoints.changes(plan, against, master, url)
     return run_async(_local_changes(plan, against))
 
 
 async def _local_changes(plan: Plan, against: str) -> list[Change]:
-    from queenstream.local.places import opened
-    from queenstream.pipeline.fingerprints import compare
+    from queenstream.engines.local.checkpoints.locations import opened
+    from queenstream.pipeline.plan.fingerprints import compare
 
     async with opened(against, plan.name) as store:
         if not await store.checkpoints():

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from queenstream.cli.exits import USAGE
+from queenstream.cli.support.exit_codes import USAGE
 
 
 def python_files(incomplete: str) -> list[str]:
@@ -37,7 +37,7 @@ PipelineFile = Annotated[
 @contextmanager
 def refused_with_code() -> Iterator[None]:
     """A pipeline that is defined wrongly: all its problems, and the exit code for wrong usage."""
-    from queenstream.pipeline.problems import PipelineError
+    from queenstream.pipeline.errors import PipelineError
 
     try:
         yield

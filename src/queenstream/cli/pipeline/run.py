@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from queenstream.cli import contexts
-from queenstream.cli.connecting import ContextName, Token, Url, resolved
-from queenstream.cli.helping import help_text
-from queenstream.cli.output import Output, Printer, quiet_pipe
-from queenstream.cli.pipeline.finding import Loader
+from queenstream.cli.pipeline.finder import Loader
 from queenstream.cli.pipeline.options import PipelineFile, refused_with_code
+from queenstream.cli.support import contexts
+from queenstream.cli.support.connection import ContextName, Token, Url, resolved
+from queenstream.cli.support.help import help_text
+from queenstream.cli.support.output import Output, Printer, quiet_pipe
 
 if TYPE_CHECKING:
-    from queenstream.cli.pipeline.showing import View
-    from queenstream.pipeline.planning import Plan
-    from queenstream.pipeline.running import Engine, RunKeywords, RunOptions
+    from queenstream.cli.pipeline.display import View
+    from queenstream.pipeline.engine_api import Engine, RunKeywords, RunOptions
+    from queenstream.pipeline.plan.planner import Plan
 
 HELP = help_text(
     "Run a pipeline, on Spark or in this process.",
@@ -93,7 +93,7 @@ def run(
     output: Output = None,
 ) -> None:
     """Run a pipeline."""
-    from queenstream.pipeline.running import RunOptions, find_engine
+    from queenstream.pipeline.engine_api import RunOptions, find_engine
 
     if watch:
         # An edit within the same second could be taken for what was compiled before it.
@@ -129,7 +129,7 @@ def run(
 
 def _watch(loader: Loader, plan: Plan, engine: Engine, options: RunOptions, view: View) -> None:
     """Follow the file; without a checkpoint of the user's, state is carried over in a temporary one."""
-    from queenstream.cli.pipeline.reloading import WatchedRun
+    from queenstream.cli.pipeline.reload import WatchedRun
 
     if options.checkpoint is not None:
         WatchedRun(loader, plan, engine, options, view).run()
@@ -140,7 +140,7 @@ def _watch(loader: Loader, plan: Plan, engine: Engine, options: RunOptions, view
 
 
 def _view(out: Printer, *, sums_up: bool) -> View:
-    from queenstream.cli.pipeline.showing import Lines, Screen
+    from queenstream.cli.pipeline.display import Lines, Screen
 
     return Screen(sums_up=sums_up) if out.for_people else Lines(out, sums_up=sums_up)
 

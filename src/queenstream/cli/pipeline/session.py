@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from queenstream.cli.exits import INTERRUPTED
-from queenstream.cli.pipeline.finding import told, user_line
-from queenstream.cli.pipeline.showing import Progress, State, View
+from queenstream.cli.pipeline.display import Progress, State, View
+from queenstream.cli.pipeline.finder import told, user_line
+from queenstream.cli.support.exit_codes import INTERRUPTED
 from queenstream.errors import QueenstreamError
-from queenstream.pipeline.progress import ProgressDisplay
+from queenstream.runtime.progress import ProgressDisplay
 
 if TYPE_CHECKING:
-    from queenstream.pipeline.planning import Plan
-    from queenstream.pipeline.running import Engine, Run, RunOptions
-    from queenstream.pipeline.summary import Summary
+    from queenstream.pipeline.engine_api import Engine, Run, RunOptions
+    from queenstream.pipeline.plan.planner import Plan
+    from queenstream.runtime.summary import Summary
 
 POLL_SECONDS = 0.1  # between two looks: at the run, at signals, at files
 

@@ -9,18 +9,18 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
-from queenstream.client._async._calls import Calls
-from queenstream.client._async.admin import AsyncAdmin
+from queenstream.client._async.admin.api import AsyncAdmin
 from queenstream.client._async.dead_letters import AsyncDeadLetters
 from queenstream.client._async.message import AsyncMessage, settle
 from queenstream.client._async.queue import AsyncQueue
+from queenstream.client._async.retry import Calls
 from queenstream.client._async.stream import AsyncStream
 from queenstream.client._async.transaction import AsyncTransaction
 from queenstream.client._async.window import AsyncConsumer
 from queenstream.client._base import addresses
+from queenstream.client._base.chain import Duration, Settings, seconds, start_of
 from queenstream.client._base.payloads import ANY, Codec, OnInvalid
-from queenstream.client._base.settings import Duration, Settings, seconds, start_of
-from queenstream.client._base.wire import AckResult
+from queenstream.client._base.responses.messages import AckResult
 from queenstream.errors import PayloadInvalid
 
 T = TypeVar("T")

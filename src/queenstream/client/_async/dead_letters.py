@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeAlias
 
-from queenstream.client._async._calls import Calls
-from queenstream.client._async.admin import AsyncAdmin
-from queenstream.client._base.answers import Page
-from queenstream.client._base.answers_history import DeadLetter, DeadLetterDetail, Replayed
+from queenstream.client._async.admin.api import AsyncAdmin
+from queenstream.client._async.retry import Calls
+from queenstream.client._base.responses.history import DeadLetter, DeadLetterDetail, Replayed
+from queenstream.client._base.responses.resources import Page
 from queenstream.errors import NotFound
 
 Matching: TypeAlias = Callable[[DeadLetter], bool]

@@ -8,10 +8,10 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from queenstream.client._async._calls import Calls
+from queenstream.client._async.retry import Calls
+from queenstream.client._base.http import decoded, path_of
 from queenstream.client._base.payloads import encode
-from queenstream.client._base.requests import decoded, path_of
-from queenstream.client._base.wire import Ack, AckBody, AckResult, AckStatus, Extended
+from queenstream.client._base.responses.messages import Ack, AckBody, AckResult, AckStatus, Extended
 from queenstream.errors import LeaseLost, QueenstreamError
 
 T = TypeVar("T")

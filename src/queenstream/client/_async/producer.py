@@ -11,18 +11,18 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from queenstream import paths, schemas
-from queenstream.client._async import _io
-from queenstream.client._async._calls import Calls, Stopped
-from queenstream.client._async.pushed import AsyncPushed, Lane, Stored
+from queenstream.client._async import transport
+from queenstream.client._async.pending_push import AsyncPushed, Lane, Stored
+from queenstream.client._async.retry import Calls, Stopped
 from queenstream.client._base import telemetry
 from queenstream.client._base.brokers import backoff
-from queenstream.client._base.buffering import Buffering, BufferStats, Pressure
+from queenstream.client._base.buffer import Buffering, BufferStats, Pressure
+from queenstream.client._base.chain import Settings
+from queenstream.client._base.http import path_of
 from queenstream.client._base.ids import new_id
 from queenstream.client._base.payloads import Codec, encode
-from queenstream.client._base.requests import path_of
-from queenstream.client._base.settings import Settings
-from queenstream.client._base.wire import PushItem
+from queenstream.client._base.responses.messages import PushItem
+from queenstream.core import paths, schemas
 from queenstream.errors import (
     BrokerUnreachable,
     BufferFull,
@@ -80,11 +80,11 @@ class AsyncProducer(Generic[T]):
         self._prepared = ttl is None
         self._lanes = [Lane() for _ in range(plan.lanes)]
         self._mutex = threading.Lock()
-        self._crew = _io.Crew()
-        self._space = _io.Event()
+        self._crew = transport.Crew()
+        self._space = transport.Event()
         self._space.set()
-        self._moved = _io.Event()  # some are answered, or dropped
-        self._stop = _io.Stop()  # what is under way is given up
+        self._moved = transport.Event()  # some are answered, or dropped
+        self._stop = transport.Stop()  # what is under way is given up
         self._threshold = plan.backpressure.threshold
         # Who waits for room goes on when there is some for several: to be woken costs as much as many pushes.
         # With an interval, lanes keep what is no whole batch, and it might not come to that.
@@ -144,7 +144,7 @@ class AsyncProducer(Generic[T]):
         elif full or waiting == 1:
             lane.wake.set()
         if full:
-            await _io.sleep(0)  # a batch is whole: let the lane send it while the next one fills
+            await transport.sleep(0)  # a batch is whole: let the lane send it while the next one fills
         return pushed
 
     async def _make_room(self, pushed: AsyncPushed) -> bool:

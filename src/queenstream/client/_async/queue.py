@@ -9,22 +9,17 @@ from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from msgspec import UNSET, UnsetType
 
-from queenstream import schemas
-from queenstream.client._async import _io
-from queenstream.client._async._calls import Calls
-from queenstream.client._async._popping import pop
-from queenstream.client._async.admin_groups import seek_group
-from queenstream.client._async.consuming import Consumed, Consumption
-from queenstream.client._async.looping import each_message
+from queenstream.client._async import transport
+from queenstream.client._async.admin.groups import seek_group
+from queenstream.client._async.consumer import Consumed, Consumption
+from queenstream.client._async.iteration import each_message
 from queenstream.client._async.message import AsyncMessage, AsyncMessages
+from queenstream.client._async.pop import pop
 from queenstream.client._async.producer import AsyncProducer
+from queenstream.client._async.retry import Calls
 from queenstream.client._base import telemetry
-from queenstream.client._base.answers import Sought
-from queenstream.client._base.buffering import Backpressure, Buffering
-from queenstream.client._base.ids import new_id, new_ids
-from queenstream.client._base.payloads import Codec, encode
-from queenstream.client._base.requests import Place, decoded, path_of
-from queenstream.client._base.settings import (
+from queenstream.client._base.buffer import Backpressure, Buffering
+from queenstream.client._base.chain import (
     ConfigureBody,
     Duration,
     QueueOptions,
@@ -34,7 +29,12 @@ from queenstream.client._base.settings import (
     seconds,
     start_of,
 )
-from queenstream.client._base.wire import PushBody, PushItem, PushResult
+from queenstream.client._base.http import Place, decoded, path_of
+from queenstream.client._base.ids import new_id, new_ids
+from queenstream.client._base.payloads import Codec, encode
+from queenstream.client._base.responses.messages import PushBody, PushItem, PushResult
+from queenstream.client._base.responses.resources import Sought
+from queenstream.core import schemas
 from queenstream.errors import ConfigError
 
 T = TypeVar("T")
@@ -322,7 +322,7 @@ class AsyncQueue(AsyncQueueBase[T]):
         self,
         handler: Callable[[AsyncMessages[T]], Awaitable[object] | object],
         *,
-        stop: _io.UserEvent | None = None,
+        stop: transport.UserEvent | None = None,
         signals: bool = True,
     ) -> Consumed:
         """Call ``handler`` with the messages of each pop, and acknowledge them when it is done.
@@ -344,7 +344,7 @@ class AsyncEachQueue(AsyncQueueBase[T]):
         self,
         handler: Callable[[AsyncMessage[T]], Awaitable[object] | object],
         *,
-        stop: _io.UserEvent | None = None,
+        stop: transport.UserEvent | None = None,
         signals: bool = True,
     ) -> Consumed:
         """Call ``handler`` with each message, in order, and acknowledge it when it is done.

@@ -7,9 +7,9 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Self
 
-from queenstream.client._async._calls import Calls
-from queenstream.client._base.requests import BEGINNING, Place, moment, path_of
-from queenstream.client._base.settings import Duration, at_least, seconds
+from queenstream.client._async.retry import Calls
+from queenstream.client._base.chain import Duration, at_least, seconds
+from queenstream.client._base.http import BEGINNING, Place, moment, path_of
 from queenstream.errors import ConfigError
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})

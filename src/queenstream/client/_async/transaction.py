@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from queenstream.client._async._calls import Calls
 from queenstream.client._async.message import AGAIN, AsyncMessage, say_first
+from queenstream.client._async.retry import Calls
 from queenstream.client._async.window import AsyncWindow
 from queenstream.client._base import telemetry
+from queenstream.client._base.http import decoded
 from queenstream.client._base.ids import new_ids
 from queenstream.client._base.payloads import encode
-from queenstream.client._base.requests import decoded
-from queenstream.client._base.wire import (
+from queenstream.client._base.responses.messages import (
     AckOperation,
     AckStatus,
     PushItem,

@@ -11,17 +11,17 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Raw, Struct
 
-from queenstream.client._async import _io
-from queenstream.client._async._calls import Calls, Stopped
-from queenstream.client._async.consuming import Consumed, Polling, run_workers
-from queenstream.client._async.looping import Loop
-from queenstream.client._async.settling import AWAY, GIVE_BACK_SECONDS
+from queenstream.client._async import transport
+from queenstream.client._async.acks import AWAY, GIVE_BACK_SECONDS
+from queenstream.client._async.consumer import Consumed, Polling, run_workers
+from queenstream.client._async.iteration import Loop
+from queenstream.client._async.retry import Calls, Stopped
 from queenstream.client._async.stream import seek_stream
 from queenstream.client._base import telemetry
 from queenstream.client._base.brokers import backoff
+from queenstream.client._base.chain import Duration, at_least, seconds
+from queenstream.client._base.http import Place, decoded
 from queenstream.client._base.payloads import Codec, encode
-from queenstream.client._base.requests import Place, decoded
-from queenstream.client._base.settings import Duration, at_least, seconds
 from queenstream.client._base.window import BaseWindow, WindowMessage
 from queenstream.errors import InvalidRequest, LeaseLost, NotFound, PayloadInvalid, QueenstreamError
 
@@ -142,7 +142,7 @@ class AsyncConsumer(Generic[T]):
         """The next window, if one comes within ``wait``."""
         return await self._poll(seconds("wait", wait), None)
 
-    async def _poll(self, wait_seconds: float, stop: _io.Stop | None) -> AsyncWindow[T] | None:
+    async def _poll(self, wait_seconds: float, stop: transport.Stop | None) -> AsyncWindow[T] | None:
         body = {
             "streamName": self._stream,
             "consumerGroup": self._group,
@@ -181,7 +181,7 @@ class AsyncConsumer(Generic[T]):
         concurrency: int = 1,
         limit: int | None = None,
         idle_timeout: Duration | None = None,
-        stop: _io.UserEvent | None = None,
+        stop: transport.UserEvent | None = None,
         signals: bool = True,
     ) -> Consumed:
         """Call ``handler`` with each window, and acknowledge it when it is done.
@@ -254,7 +254,7 @@ class _Processing(Generic[T]):
         idle_timeout: Duration | None,
     ) -> None:
         self._consumer = consumer
-        self._handler = _io.handler(handler)
+        self._handler = transport.handler(handler)
         self._lock = threading.Lock()
         self.polling = _polling(limit, idle_timeout)
         self.result = Consumed()
@@ -302,7 +302,7 @@ class _Processing(Generic[T]):
             self.polling.renewer.add(window)
             try:
                 with telemetry.handling(self._consumer._stream, []):
-                    await _io.call(self._handler, window)
+                    await transport.call(self._handler, window)
             except Exception as error:
                 log.warning("the handler failed at %r: %s", window, error, exc_info=error)
                 self._count(failed=1)
@@ -333,7 +333,7 @@ async def _ack_surely(window: AsyncWindow[Any], error: Exception | None = None) 
             if time.monotonic() > ends:
                 log.warning("%r could not be acknowledged and comes again: %s", window, away)
                 break
-            await _io.sleep(backoff(failures))
+            await transport.sleep(backoff(failures))
     window.settled = True
     return False
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, g
 
 import msgspec
 
-from queenstream.client._base.decoding import make_decoder
+from queenstream.client._base.codec import make_decoder
 from queenstream.errors import ConfigError, PayloadInvalid
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from msgspec import Struct
 
-from queenstream import aggregates, paths
+from queenstream.core import aggregates, paths
 
 T = TypeVar("T")
 

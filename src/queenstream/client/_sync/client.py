@@ -1,4 +1,4 @@
-# Generated from _async/client.py by `python tools/async_to_sync.py`: change that file, not this one.
+# Generated from _async/client.py by `python tools/async_to_sync.py`; do not edit.
 """``Queen``: the way into a broker."""
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from queenstream.client._base import addresses
+from queenstream.client._base.chain import Duration, Settings, seconds, start_of
 from queenstream.client._base.payloads import ANY, Codec, OnInvalid
-from queenstream.client._base.settings import Duration, Settings, seconds, start_of
-from queenstream.client._base.wire import AckResult
-from queenstream.client._sync._calls import Calls
-from queenstream.client._sync.admin import Admin
+from queenstream.client._base.responses.messages import AckResult
+from queenstream.client._sync.admin.api import Admin
 from queenstream.client._sync.dead_letters import DeadLetters
 from queenstream.client._sync.message import Message, settle
 from queenstream.client._sync.queue import Queue
+from queenstream.client._sync.retry import Calls
 from queenstream.client._sync.stream import Stream
 from queenstream.client._sync.transaction import Transaction
 from queenstream.client._sync.window import Consumer

@@ -1,4 +1,4 @@
-# Generated from _async/dead_letters.py by `python tools/async_to_sync.py`: change that file, not this one.
+# Generated from _async/dead_letters.py by `python tools/async_to_sync.py`; do not edit.
 """``queen.dlq(…)``: the messages that groups gave up on, to look at, replay, put right or delete."""
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeAlias
 
-from queenstream.client._base.answers import Page
-from queenstream.client._base.answers_history import DeadLetter, DeadLetterDetail, Replayed
-from queenstream.client._sync._calls import Calls
-from queenstream.client._sync.admin import Admin
+from queenstream.client._base.responses.history import DeadLetter, DeadLetterDetail, Replayed
+from queenstream.client._base.responses.resources import Page
+from queenstream.client._sync.admin.api import Admin
+from queenstream.client._sync.retry import Calls
 from queenstream.errors import NotFound
 
 Matching: TypeAlias = Callable[[DeadLetter], bool]

@@ -1,4 +1,4 @@
-# Generated from _async/message.py by `python tools/async_to_sync.py`: change that file, not this one.
+# Generated from _async/message.py by `python tools/async_to_sync.py`; do not edit.
 """Messages as they are popped, and what can be said about them."""
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
+from queenstream.client._base.http import decoded, path_of
 from queenstream.client._base.payloads import encode
-from queenstream.client._base.requests import decoded, path_of
-from queenstream.client._base.wire import Ack, AckBody, AckResult, AckStatus, Extended
-from queenstream.client._sync._calls import Calls
+from queenstream.client._base.responses.messages import Ack, AckBody, AckResult, AckStatus, Extended
+from queenstream.client._sync.retry import Calls
 from queenstream.errors import LeaseLost, QueenstreamError
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-# Generated from _async/producer.py by `python tools/async_to_sync.py`: change that file, not this one.
+# Generated from _async/producer.py by `python tools/async_to_sync.py`; do not edit.
 """A buffered producer: takes single messages, pushes them together, loses none."""
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from queenstream import paths, schemas
 from queenstream.client._base import telemetry
 from queenstream.client._base.brokers import backoff
-from queenstream.client._base.buffering import Buffering, BufferStats, Pressure
+from queenstream.client._base.buffer import Buffering, BufferStats, Pressure
+from queenstream.client._base.chain import Settings
+from queenstream.client._base.http import path_of
 from queenstream.client._base.ids import new_id
 from queenstream.client._base.payloads import Codec, encode
-from queenstream.client._base.requests import path_of
-from queenstream.client._base.settings import Settings
-from queenstream.client._base.wire import PushItem
-from queenstream.client._sync import _io
-from queenstream.client._sync._calls import Calls, Stopped
-from queenstream.client._sync.pushed import Lane, Pushed, Stored
+from queenstream.client._base.responses.messages import PushItem
+from queenstream.client._sync import transport
+from queenstream.client._sync.pending_push import Lane, Pushed, Stored
+from queenstream.client._sync.retry import Calls, Stopped
+from queenstream.core import paths, schemas
 from queenstream.errors import (
     BrokerUnreachable,
     BufferFull,
@@ -81,11 +81,11 @@ class Producer(Generic[T]):
         self._prepared = ttl is None
         self._lanes = [Lane() for _ in range(plan.lanes)]
         self._mutex = threading.Lock()
-        self._crew = _io.Crew()
-        self._space = _io.Event()
+        self._crew = transport.Crew()
+        self._space = transport.Event()
         self._space.set()
-        self._moved = _io.Event()  # some are answered, or dropped
-        self._stop = _io.Stop()  # what is under way is given up
+        self._moved = transport.Event()  # some are answered, or dropped
+        self._stop = transport.Stop()  # what is under way is given up
         self._threshold = plan.backpressure.threshold
         # Who waits for room goes on when there is some for several: to be woken costs as much as many pushes.
         # With an interval, lanes keep what is no whole batch, and it might not come to that.
@@ -143,7 +143,7 @@ class Producer(Generic[T]):
         elif full or waiting == 1:
             lane.wake.set()
         if full:
-            _io.sleep(0)  # a batch is whole: let the lane send it while the next one fills
+            transport.sleep(0)  # a batch is whole: let the lane send it while the next one fills
         return pushed
 
     def _make_room(self, pushed: Pushed) -> bool:

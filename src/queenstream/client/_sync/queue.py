@@ -1,4 +1,4 @@
-# Generated from _async/queue.py by `python tools/async_to_sync.py`: change that file, not this one.
+# Generated from _async/queue.py by `python tools/async_to_sync.py`; do not edit.
 """``queen.queue(…)``: a chain of words that says what to do, and the call that does it."""
 
 from __future__ import annotations
@@ -10,14 +10,9 @@ from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from msgspec import UNSET, UnsetType
 
-from queenstream import schemas
 from queenstream.client._base import telemetry
-from queenstream.client._base.answers import Sought
-from queenstream.client._base.buffering import Backpressure, Buffering
-from queenstream.client._base.ids import new_id, new_ids
-from queenstream.client._base.payloads import Codec, encode
-from queenstream.client._base.requests import Place, decoded, path_of
-from queenstream.client._base.settings import (
+from queenstream.client._base.buffer import Backpressure, Buffering
+from queenstream.client._base.chain import (
     ConfigureBody,
     Duration,
     QueueOptions,
@@ -27,15 +22,20 @@ from queenstream.client._base.settings import (
     seconds,
     start_of,
 )
-from queenstream.client._base.wire import PushBody, PushItem, PushResult
-from queenstream.client._sync import _io
-from queenstream.client._sync._calls import Calls
-from queenstream.client._sync._popping import pop
-from queenstream.client._sync.admin_groups import seek_group
-from queenstream.client._sync.consuming import Consumed, Consumption
-from queenstream.client._sync.looping import each_message
+from queenstream.client._base.http import Place, decoded, path_of
+from queenstream.client._base.ids import new_id, new_ids
+from queenstream.client._base.payloads import Codec, encode
+from queenstream.client._base.responses.messages import PushBody, PushItem, PushResult
+from queenstream.client._base.responses.resources import Sought
+from queenstream.client._sync import transport
+from queenstream.client._sync.admin.groups import seek_group
+from queenstream.client._sync.consumer import Consumed, Consumption
+from queenstream.client._sync.iteration import each_message
 from queenstream.client._sync.message import Message, Messages
+from queenstream.client._sync.pop import pop
 from queenstream.client._sync.producer import Producer
+from queenstream.client._sync.retry import Calls
+from queenstream.core import schemas
 from queenstream.errors import ConfigError
 
 T = TypeVar("T")
@@ -319,7 +319,7 @@ class Queue(QueueBase[T]):
         self,
         handler: Callable[[Messages[T]], object],
         *,
-        stop: _io.UserEvent | None = None,
+        stop: transport.UserEvent | None = None,
         signals: bool = True,
     ) -> Consumed:
         """Call ``handler`` with the messages of each pop, and acknowledge them when it is done.
@@ -341,7 +341,7 @@ class EachQueue(QueueBase[T]):
         self,
         handler: Callable[[Message[T]], object],
         *,
-        stop: _io.UserEvent | None = None,
+        stop: transport.UserEvent | None = None,
         signals: bool = True,
     ) -> Consumed:
         """Call ``handler`` with each message, in order, and acknowledge it when it is done.

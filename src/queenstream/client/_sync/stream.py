@@ -1,4 +1,4 @@
-# Generated from _async/stream.py by `python tools/async_to_sync.py`: change that file, not this one.
+# Generated from _async/stream.py by `python tools/async_to_sync.py`; do not edit.
 """``queen.stream(…)``: define windows over queues, and move groups among them."""
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Self
 
-from queenstream.client._base.requests import BEGINNING, Place, moment, path_of
-from queenstream.client._base.settings import Duration, at_least, seconds
-from queenstream.client._sync._calls import Calls
+from queenstream.client._base.chain import Duration, at_least, seconds
+from queenstream.client._base.http import BEGINNING, Place, moment, path_of
+from queenstream.client._sync.retry import Calls
 from queenstream.errors import ConfigError
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})

@@ -1,4 +1,4 @@
-# Generated from _async/transaction.py by `python tools/async_to_sync.py`: change that file, not this one.
+# Generated from _async/transaction.py by `python tools/async_to_sync.py`; do not edit.
 """Transactions: acknowledge and push, all or nothing."""
 
 from __future__ import annotations
@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from queenstream.client._base import telemetry
+from queenstream.client._base.http import decoded
 from queenstream.client._base.ids import new_ids
 from queenstream.client._base.payloads import encode
-from queenstream.client._base.requests import decoded
-from queenstream.client._base.wire import (
+from queenstream.client._base.responses.messages import (
     AckOperation,
     AckStatus,
     PushItem,
@@ -19,8 +19,8 @@ from queenstream.client._base.wire import (
     TransactionResult,
     WindowOperation,
 )
-from queenstream.client._sync._calls import Calls
 from queenstream.client._sync.message import AGAIN, Message, say_first
+from queenstream.client._sync.retry import Calls
 from queenstream.client._sync.window import Window
 from queenstream.errors import ConfigError, TransactionFailed
 

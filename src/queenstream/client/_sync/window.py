@@ -1,4 +1,4 @@
-# Generated from _async/window.py by `python tools/async_to_sync.py`: change that file, not this one.
+# Generated from _async/window.py by `python tools/async_to_sync.py`; do not edit.
 """Windows of a stream: what a consumer of it gets."""
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from msgspec import Raw, Struct
 
 from queenstream.client._base import telemetry
 from queenstream.client._base.brokers import backoff
+from queenstream.client._base.chain import Duration, at_least, seconds
+from queenstream.client._base.http import Place, decoded
 from queenstream.client._base.payloads import Codec, encode
-from queenstream.client._base.requests import Place, decoded
-from queenstream.client._base.settings import Duration, at_least, seconds
 from queenstream.client._base.window import BaseWindow, WindowMessage
-from queenstream.client._sync import _io
-from queenstream.client._sync._calls import Calls, Stopped
-from queenstream.client._sync.consuming import Consumed, Polling, run_workers
-from queenstream.client._sync.looping import Loop
-from queenstream.client._sync.settling import AWAY, GIVE_BACK_SECONDS
+from queenstream.client._sync import transport
+from queenstream.client._sync.acks import AWAY, GIVE_BACK_SECONDS
+from queenstream.client._sync.consumer import Consumed, Polling, run_workers
+from queenstream.client._sync.iteration import Loop
+from queenstream.client._sync.retry import Calls, Stopped
 from queenstream.client._sync.stream import seek_stream
 from queenstream.errors import InvalidRequest, LeaseLost, NotFound, PayloadInvalid, QueenstreamError
 
@@ -143,7 +143,7 @@ class Consumer(Generic[T]):
         """The next window, if one comes within ``wait``."""
         return self._poll(seconds("wait", wait), None)
 
-    def _poll(self, wait_seconds: float, stop: _io.Stop | None) -> Window[T] | None:
+    def _poll(self, wait_seconds: float, stop: transport.Stop | None) -> Window[T] | None:
         body = {
             "streamName": self._stream,
             "consumerGroup": self._group,
@@ -180,7 +180,7 @@ class Consumer(Generic[T]):
         concurrency: int = 1,
         limit: int | None = None,
         idle_timeout: Duration | None = None,
-        stop: _io.UserEvent | None = None,
+        stop: transport.UserEvent | None = None,
         signals: bool = True,
     ) -> Consumed:
         """Call ``handler`` with each window, and acknowledge it when it is done.
@@ -253,7 +253,7 @@ class _Processing(Generic[T]):
         idle_timeout: Duration | None,
     ) -> None:
         self._consumer = consumer
-        self._handler = _io.handler(handler)
+        self._handler = transport.handler(handler)
         self._lock = threading.Lock()
         self.polling = _polling(limit, idle_timeout)
         self.result = Consumed()
@@ -301,7 +301,7 @@ class _Processing(Generic[T]):
             self.polling.renewer.add(window)
             try:
                 with telemetry.handling(self._consumer._stream, []):
-                    _io.call(self._handler, window)
+                    transport.call(self._handler, window)
             except Exception as error:
                 log.warning("the handler failed at %r: %s", window, error, exc_info=error)
                 self._count(failed=1)
@@ -332,7 +332,7 @@ def _ack_surely(window: Window[Any], error: Exception | None = None) -> bool:
             if time.monotonic() > ends:
                 log.warning("%r could not be acknowledged and comes again: %s", window, away)
                 break
-            _io.sleep(backoff(failures))
+            transport.sleep(backoff(failures))
     window.settled = True
     return False
 

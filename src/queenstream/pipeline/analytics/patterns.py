@@ -19,7 +19,7 @@ What cannot be read is an ``ExpressionError`` that shows the place:
 
 >>> parse("COUNT(*) > 10 WHERE action = 'click'")
 Traceback (most recent call last):
-queenstream.pipeline.literals.ExpressionError: expected IN and a span such as 30s, found WHERE
+queenstream.pipeline.expr.literals.ExpressionError: expected IN and a span such as 30s, found WHERE
   COUNT(*) > 10 WHERE action = 'click'
                 ^
 """
@@ -29,11 +29,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from queenstream import durations, paths
-from queenstream.pipeline.expressions import Binary, Column, Expr
-from queenstream.pipeline.expressions import Literal as Constant
-from queenstream.pipeline.grammar import Tokens, parse_predicate
-from queenstream.windows import length_us as microseconds
+from queenstream.core import durations, paths
+from queenstream.core.windows import length_us as microseconds
+from queenstream.pipeline.expr.expressions import Binary, Column, Expr
+from queenstream.pipeline.expr.expressions import Literal as Constant
+from queenstream.pipeline.expr.parser import Tokens, parse_predicate
 
 Aggregate: TypeAlias = Literal["count", "sum", "avg", "min", "max"]
 AGGREGATES: tuple[Aggregate, ...] = get_args(Aggregate)

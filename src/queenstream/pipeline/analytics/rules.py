@@ -31,12 +31,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
-from queenstream import durations
+from queenstream.core import durations
+from queenstream.core.windows import length_us
 from queenstream.errors import ConfigError
 from queenstream.pipeline.analytics.detectors import Algorithm, Detector
 from queenstream.pipeline.analytics.patterns import Sequence, parse
-from queenstream.pipeline.grammar import parse as parse_expression
-from queenstream.windows import length_us
+from queenstream.pipeline.expr.parser import parse as parse_expression
 
 MOST_RULES = 200
 """How many patterns, and how many anomalies, a set may have."""

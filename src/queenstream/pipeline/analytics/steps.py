@@ -11,11 +11,11 @@ from bisect import insort
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from queenstream import paths
+from queenstream.core import paths
+from queenstream.core.records import moment, short
 from queenstream.pipeline.analytics.detectors import Detector
-from queenstream.pipeline.analytics.matching import number_of
+from queenstream.pipeline.analytics.matcher import number_of
 from queenstream.pipeline.analytics.rolling import Held
-from queenstream.pipeline.records import moment, short
 from queenstream.pipeline.state import Entry, State
 
 _WAITING, _LOOKED, _LAST = "waiting", "looked", "last"

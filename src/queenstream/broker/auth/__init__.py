@@ -1,0 +1,1 @@
+"""Who may do what: tokens, keys, scopes, and access without a key."""

@@ -1,0 +1,1 @@
+"""The HTTP server: connections, routing, limits, static files, the response cache, OpenAPI."""

@@ -1,0 +1,1 @@
+"""Push, pop and acknowledge: batches, the catalog of queues, sequence numbers, encryption."""

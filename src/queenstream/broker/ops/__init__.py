@@ -1,0 +1,1 @@
+"""Operating a broker: background tasks, retention, metrics, live figures, the audit log, search."""

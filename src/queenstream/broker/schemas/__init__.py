@@ -1,0 +1,1 @@
+"""Types of HTTP requests and responses, one module for each group of routes."""

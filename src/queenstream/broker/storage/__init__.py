@@ -1,0 +1,1 @@
+"""PostgreSQL: connections, the schema, named SQL, notifications, and what its errors mean."""

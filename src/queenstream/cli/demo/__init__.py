@@ -1,0 +1,1 @@
+"""``queen up --demo``: a shop's traffic, and a pipeline that reads it."""

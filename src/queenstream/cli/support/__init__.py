@@ -1,0 +1,1 @@
+"""What commands share: options, output, exit codes, connections, confirmation."""

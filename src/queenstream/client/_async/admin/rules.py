@@ -1,0 +1,65 @@
+"""Administration of rules: named sets that pipelines go by, and that may change while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from queenstream.client._async.retry import Calls
+from queenstream.client._base.http import path_of
+from queenstream.client._base.responses.resources import Page
+from queenstream.client._base.responses.rules import (
+    RulesApplied,
+    RulesDeleted,
+    RulesDetail,
+    RulesInfo,
+    RulesList,
+)
+
+_RULES = ("api", "v1", "rules")
+
+
+class AsyncRulesAdmin:
+    """Sets of rules."""
+
+    _calls: Calls
+
+    async def rule_sets(self, *, limit: int = 100, offset: int = 0) -> Page[RulesInfo]:
+        """The sets of rules.
+
+        >>> [(each.name, each.version) for each in await queen.admin.rule_sets()]  # doctest: +SKIP
+        [('fraud', 3)]
+        """
+        query = {"limit": limit, "offset": offset}
+        found = await self._calls.call("GET", path_of(*_RULES), query=query, type=RulesList)
+        return Page(found.rules, limit=limit, offset=offset, total=found.pagination.total)
+
+    async def rules(self, name: str, *, known: int = 0) -> RulesDetail:
+        """One set; ``known``: the version that you have, which is not sent again.
+
+        >>> (await queen.admin.rules("fraud")).rules["patterns"]  # doctest: +SKIP
+        {'rapid': "COUNT(*) > 10 IN 30s WHERE action = 'click'"}
+        """
+        path = path_of(*_RULES, name)
+        return await self._calls.call("GET", path, query={"known": known}, type=RulesDetail)
+
+    async def apply_rules(
+        self, name: str, rules: Mapping[str, Any], *, expected_version: int | None = None
+    ) -> RulesApplied:
+        """Make a set, or replace all of it; ``queen rules apply`` reads a file and checks it first.
+
+        ``expected_version``: refuse it, if the set has another version by now (0: if there is one at all).
+
+        >>> says = {"patterns": {"rapid": "COUNT(*) > 10 IN 30s"}}
+        >>> (await queen.admin.apply_rules("fraud", says)).version  # doctest: +SKIP
+        4
+        """
+        body = {"rules": dict(rules), "expectedVersion": expected_version}
+        return await self._calls.call("POST", path_of(*_RULES, name), body=body, type=RulesApplied)
+
+    async def delete_rules(self, name: str) -> RulesDeleted:
+        """Delete a set. A pipeline that goes by it keeps what it knows, and cannot be started again.
+
+        ``await admin.delete_rules("fraud")``; one that is not there is no error.
+        """
+        return await self._calls.call("DELETE", path_of(*_RULES, name), type=RulesDeleted)

@@ -1,0 +1,1 @@
+"""Queues and streams of a broker: connection, reader, writer and look-up."""

@@ -1,0 +1,1 @@
+"""Tables of Cassandra: connection, types, reader, writer and look-up."""

@@ -1,0 +1,1 @@
+"""Files and folders: NDJSON, CSV, Parquet, text and ORC."""

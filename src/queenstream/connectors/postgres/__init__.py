@@ -1,0 +1,1 @@
+"""Tables of PostgreSQL: connection, catalog, reader, writer and look-up."""

@@ -1,0 +1,1 @@
+"""Checkpoints of the local engine, in a folder (SQLite) or in PostgreSQL."""

@@ -1,0 +1,1 @@
+"""Spark sessions: settings, Java, jars, worker processes and executors."""

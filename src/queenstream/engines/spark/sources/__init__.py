@@ -1,0 +1,1 @@
+"""How a query reads the sources of a plan."""

@@ -1,0 +1,1 @@
+"""What runs in the tasks of a query: steps, stages and the rows between them."""

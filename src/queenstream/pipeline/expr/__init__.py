@@ -1,0 +1,1 @@
+"""Expressions over records: their parser, their types, and how they are computed."""

@@ -1,0 +1,1 @@
+"""``StreamProcessor``: filters, maps, windows and joins events inside one process, without a server."""

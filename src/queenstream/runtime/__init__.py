@@ -1,0 +1,1 @@
+"""What both engines share while a pipeline runs: records, keys, state, look-ups, metrics, the summary."""
