@@ -5,7 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 
 from queenstream.core.schemas import Schema
-from queenstream.engines.spark.native import native, source_columns
+from queenstream.engines.spark.native.planner import native
+from queenstream.engines.spark.native.steps import source_columns
 from queenstream.pipeline.plan.nodes import Read
 from queenstream.pipeline.plan.planner import Plan
 from queenstream.spark import session

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from queenstream.core import aggregates
-from queenstream.engines.spark.native import needed
+from queenstream.engines.spark.native.pruning import needed
 from queenstream.engines.spark.sources.load import Sources
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Function, Memory, Queue

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from queenstream.core import aggregates
-from queenstream.engines.spark.native import needed
+from queenstream.engines.spark.native.pruning import needed
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Files, Memory, Queue
 from queenstream.pipeline.expr.expressions import col

@@ -34,7 +34,7 @@ from queenstream.engines.spark.compile import Compiler, check, clock_groups
 from queenstream.engines.spark.maintenance.changes import refuse
 from queenstream.engines.spark.maintenance.check import layouts_of
 from queenstream.engines.spark.maintenance.state_columns import change_of_columns, note_state_columns
-from queenstream.engines.spark.native import Native, native, native_or_reason
+from queenstream.engines.spark.native.planner import Native, native, native_or_reason
 from queenstream.engines.spark.progress.late_records import LateRecords
 from queenstream.engines.spark.progress.listener import ProgressListener
 from queenstream.engines.spark.progress.metrics import RunMeter

@@ -10,7 +10,7 @@ from queenstream.engines.spark.compile import check as check_plan
 from queenstream.engines.spark.compile import clock_groups, query_order
 from queenstream.engines.spark.maintenance.changes import Layout, changes_between, chosen, layout_of
 from queenstream.engines.spark.maintenance.state_columns import change_of_columns
-from queenstream.engines.spark.native import Native, native_or_reason
+from queenstream.engines.spark.native.planner import Native, native_or_reason
 from queenstream.engines.spark.session.factory import query_session
 from queenstream.engines.spark.sinks.storage import SmallFiles, folder_at
 from queenstream.engines.spark.sources.load import Sources

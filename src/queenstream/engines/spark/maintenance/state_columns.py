@@ -8,7 +8,8 @@ from __future__ import annotations
 import msgspec
 import pyspark
 
-from queenstream.engines.spark.native import Native, state_columns
+from queenstream.engines.spark.native.planner import Native
+from queenstream.engines.spark.native.state import state_columns
 from queenstream.engines.spark.sinks.storage import SmallFiles
 from queenstream.pipeline.plan.fingerprints import Change
 

@@ -5,14 +5,7 @@ an aggregate over tumbling or sliding windows, or a join of two sources; and nob
 Dead letters may come back to it from a queue (``replays``): only to open these takes Python.
 Everything else runs in stages (``compile``). The rows are the same; this is only quicker.
 
-Two steps that Spark has too are not native, since they mean something else there: sessions (``windowed``
+Two steps that Spark has too are not native, since they mean something else there: sessions (``windows``
 says why), and ``dropDuplicatesWithinWatermark``, which goes by what its state still knows: of equal records
 further apart than ``within`` it drops the second too, if the first has not been forgotten yet.
 """
-
-from queenstream.engines.spark.native.planner import Native, native, native_or_reason
-from queenstream.engines.spark.native.pruning import needed
-from queenstream.engines.spark.native.state import state_columns
-from queenstream.engines.spark.native.steps import source_columns
-
-__all__ = ["Native", "native", "native_or_reason", "needed", "source_columns", "state_columns"]

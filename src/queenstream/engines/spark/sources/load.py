@@ -10,7 +10,7 @@ from queenstream.core.schemas import Schema
 from queenstream.engines.spark.checkpoints.directory import Home
 from queenstream.engines.spark.datasource.database import database_url
 from queenstream.engines.spark.maintenance.positions import Positions, kafka_start, queue_start
-from queenstream.engines.spark.native import source_columns
+from queenstream.engines.spark.native.steps import source_columns
 from queenstream.engines.spark.sinks.delivery import is_ordered
 from queenstream.engines.spark.sinks.names import sinks_of
 from queenstream.engines.spark.sources.files import FileSource
