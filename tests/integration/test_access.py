@@ -20,7 +20,7 @@ from tests.conftest import StartBroker
 from tests.integration.rawhttp import MIB, Client
 from tests.integration.test_roles import SECRET, token
 from tests.processes import up
-from tests.unit.test_jwks import KeyServer, ed_jwk, ed_key
+from tests.unit.broker.test_jwks import KeyServer, ed_jwk, ed_key
 
 FOREIGN = (
     {"host": "evil.example"},

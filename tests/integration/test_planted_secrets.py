@@ -17,7 +17,7 @@ from queenstream.config import SETTINGS
 from queenstream.errors import ConfigError
 from tests.integration.test_keys import arguments_of, made, queen
 from tests.processes import other_postgres, up
-from tests.unit.test_jwks import ed_key
+from tests.unit.broker.test_jwks import ed_key
 
 PLANTED = "planted-secret-of-a-setting-that-nobody-may-see"
 KEY = base64.b64encode(PLANTED.encode()[:32]).decode()

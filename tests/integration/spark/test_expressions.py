@@ -19,7 +19,7 @@ from queenstream.engines.spark.native.expressions import RECORD, Compiler, NotNa
 from queenstream.engines.spark.types import arrow_type, spark_type
 from queenstream.pipeline.expr.expressions import Column, Expr
 from queenstream.pipeline.expr.parser import parse
-from tests.unit.expressions_strategy import expressions
+from tests.unit.pipeline.expressions_strategy import expressions
 
 pytestmark = pytest.mark.timeout(600)
 SCHEMA = Schema.of(

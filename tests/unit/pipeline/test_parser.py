@@ -23,7 +23,7 @@ from queenstream.pipeline.expr.expressions import (
     when,
 )
 from queenstream.pipeline.expr.parser import LONGEST, Tokens, parse, parse_predicate
-from tests.unit.expressions_strategy import expressions
+from tests.unit.pipeline.expressions_strategy import expressions
 
 A, B, C = col("a"), col("b"), col("c")
 

@@ -12,7 +12,7 @@ from queenstream.core.batches import Batch
 from queenstream.errors import StepFailed
 from queenstream.pipeline.policies import DeadLetters, OnError, retry
 from queenstream.pipeline.shorthand import tumbling
-from tests.unit.local.driving import NOW, Driven, Row, ignore, row, source
+from tests.unit.engines.local.driving import NOW, Driven, Row, ignore, row, source
 
 
 def halve(record: Row) -> Row:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.policies import DeadLetters, retry
 from queenstream.pipeline.state import State
-from tests.unit.local.driving import Driven, Row, at, ignore, source
+from tests.unit.engines.local.driving import Driven, Row, at, ignore, source
 
 
 def keyed() -> Pipeline[Row]:

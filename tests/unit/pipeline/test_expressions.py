@@ -32,8 +32,8 @@ from queenstream.pipeline.expr.expressions import (
     to_timestamp,
     when,
 )
-from tests.unit.expressions_strategy import PLAIN, RECORDS, VALUES
-from tests.unit.expressions_strategy import expressions as any_expression
+from tests.unit.pipeline.expressions_strategy import PLAIN, RECORDS, VALUES
+from tests.unit.pipeline.expressions_strategy import expressions as any_expression
 
 NAN, INF = math.nan, math.inf
 NOON = datetime(2025, 11, 3, 12, 30, 15, tzinfo=UTC)

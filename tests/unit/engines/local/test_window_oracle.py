@@ -24,7 +24,7 @@ from queenstream.core.aggregates import (
 )
 from queenstream.core.windows import Count, Definition, Session, Sliding, Span, Tumbling
 from queenstream.pipeline.builder import Pipeline
-from tests.unit.local.driving import Driven, Row, ignore, source
+from tests.unit.engines.local.driving import Driven, Row, ignore, source
 
 AGGREGATES = {
     "n": count(),

@@ -20,7 +20,7 @@ from queenstream.core.windows import (
     length_us,
     place,
 )
-from tests.unit.test_windows import GRIDS, SECOND, TIMES, at, settings, us
+from tests.unit.core.test_windows import GRIDS, SECOND, TIMES, at, settings, us
 
 # ---- lateness
 

@@ -15,7 +15,7 @@ from queenstream.core.records import event_time
 from queenstream.pipeline.expr.expressions import col
 from queenstream.pipeline.shorthand import count as counting
 from queenstream.pipeline.shorthand import tumbling
-from tests.unit.local.driving import Driven, Row, ignore, row, source
+from tests.unit.engines.local.driving import Driven, Row, ignore, row, source
 
 
 async def test_functions_map_filter_and_flatten() -> None:

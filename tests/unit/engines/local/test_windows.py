@@ -24,7 +24,7 @@ from queenstream.pipeline.expr.expressions import lit
 from queenstream.pipeline.plan.nodes import Emit
 from queenstream.pipeline.shorthand import count as counting
 from queenstream.pipeline.shorthand import session, sliding, tumbling
-from tests.unit.local.driving import Driven, Row, at, ignore, row, source
+from tests.unit.engines.local.driving import Driven, Row, at, ignore, row, source
 
 
 def windowed(window: Definition, grace: str = "0s", emit: Emit = "final", keys: bool = True) -> Pipeline[Row]:

@@ -15,7 +15,7 @@ from queenstream.pipeline.builder import Pipeline
 from queenstream.pipeline.endpoints import Memory
 from queenstream.pipeline.plan.nodes import How
 from queenstream.pipeline.shorthand import tumbling
-from tests.unit.local.driving import Driven, Row, at, ignore, row, source
+from tests.unit.engines.local.driving import Driven, Row, at, ignore, row, source
 
 
 def joined(how: How = "inner", *, within: str = "5s", grace: str = "0s", on: Any = "id") -> Pipeline[Row]:

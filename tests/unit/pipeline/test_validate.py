@@ -158,7 +158,7 @@ def problems(pipeline: Pipeline[Any]) -> list[str]:
         ),
         (
             orders().transform("a", keep).transform("a", keep).to(print),
-            "a has the name of the step at tests/unit/pipeline/test_checking.py:",
+            "a has the name of the step at tests/unit/pipeline/test_validate.py:",
         ),
         (
             orders().filter("qty > 1").to(Queue("orders")),
@@ -316,7 +316,7 @@ def test_all_problems_come_at_once_with_the_users_lines() -> None:
     text = str(caught.value)
     assert text.startswith("the pipeline 'orders' cannot run, 4 problems:\n  ")
     assert len(text.splitlines()) == 5
-    assert all("test_checking.py:" in line for line in text.splitlines()[1:])
+    assert all("test_validate.py:" in line for line in text.splitlines()[1:])
     assert str(pickle.loads(pickle.dumps(caught.value))) == text
 
 

@@ -99,7 +99,7 @@ def test_a_healthy_installation_has_nothing_but_ok() -> None:
 
 
 def test_the_settings_are_those_of_the_documentation() -> None:
-    text = Path(__file__).parents[2].joinpath("docs", "performance.md").read_text("utf-8")
+    text = Path(__file__).parents[3].joinpath("docs", "performance.md").read_text("utf-8")
     section = text.partition("## PostgreSQL settings")[2].partition("\n## ")[0]
     documented = {}
     for names, value in re.findall(r"^\| (`.+?) \| (.+?) \|", section, re.MULTILINE):
