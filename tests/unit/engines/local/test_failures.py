@@ -119,7 +119,7 @@ async def test_a_retry_that_succeeds_keeps_the_records_place(kind: str) -> None:
 @pytest.mark.parametrize("concurrency", [1, 2])
 async def test_fail_ends_the_pipeline_and_names_step_and_line(concurrency: int) -> None:
     driven = failing("fail", concurrency=concurrency)
-    with pytest.raises(StepFailed, match=r"test_failing\.py:\d+: halve failed on .*ZeroDivisionError"):
+    with pytest.raises(StepFailed, match=r"test_failures\.py:\d+: halve failed on .*ZeroDivisionError"):
         await driven.send(*RECORDS)
     driven.engine.close()
 
