@@ -68,6 +68,13 @@ def tree(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
         return []
 
 
+def signal_all(process: subprocess.Popen[bytes], number: int) -> None:
+    """Send a signal to a process and all that it has started; workers of Python may end meanwhile."""
+    for each in tree(process):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.send_signal(number)
+
+
 def wait_for(path: Path, log: Path) -> None:
     deadline = time.monotonic() + SECONDS
     while not path.exists():
@@ -89,13 +96,11 @@ async def test_a_paused_driver_writes_nothing_after_another_run_took_over(
     first, second = tmp_path / "first.log", tmp_path / "second.log"
     with started({**settings, "waits": True}, first) as paused:
         wait_for(tmp_path / "waiting", first)
-        for each in tree(paused):
-            each.send_signal(signal.SIGSTOP)
+        signal_all(paused, signal.SIGSTOP)
         with started({**settings, "waits": False}, second) as successor:
             assert successor.wait(SECONDS) == 0, second.read_text()[-4_000:]
         (tmp_path / "go on").touch()
-        for each in tree(paused):
-            each.send_signal(signal.SIGCONT)
+        signal_all(paused, signal.SIGCONT)
         assert paused.wait(SECONDS) == LOST, first.read_text()[-4_000:]
     assert f"process {successor.pid} on " in first.read_text()
     assert "has taken over" in first.read_text()
