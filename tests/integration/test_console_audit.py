@@ -30,6 +30,7 @@ TRAFFIC = {  # what changes something and is no act of administration
     "/api/v1/stream/ack",
     "/api/v1/stream/renew-lease",
     "/api/v1/pipelines/{pipeline}/report",
+    "/api/v1/sinks/checkpoint",
     "/api/v1/stats/refresh",
 }
 

@@ -101,11 +101,15 @@ def sent(route: Route, place: Place) -> tuple[str, Any, dict[str, str]]:
         "/api/v1/messages/{partitionId}/{transactionId}/retry": {},
         "/api/v1/messages/{partitionId}/{transactionId}/dlq": {},
     }  # fmt: skip
+    sink = {"queue": place.queue, "pipeline": "p", "step": "s"}
+    bodies["/api/v1/sinks/checkpoint"] = sink | {"checkpointId": "c", "place": "state", "run": "r"}
     if route.path.endswith("/seek") and "{group}" in route.path:
         bodies[route.path] = {"toEnd": True}
     query = (
         {"queue": place.queue} if route.scope and route.scope.text.startswith("queue in the query") else {}
     )
+    if route.path == "/api/v1/sinks/checkpoint" and route.method == "GET":
+        query = sink
     if route.path == "/api/v1/pop":
         query = {"namespace": f"{place.queue}-space"}
     return "/".join(parts), bodies.get(route.path), query

@@ -111,6 +111,8 @@ METHODS = {
 ELSEWHERE = {
     *(f"{route.method} {route.path}" for route in (*api.messages.routes, *api.streams.routes)),
     "POST /api/v1/traces",
+    "GET /api/v1/sinks/checkpoint",  # engines ask it, and nobody else
+    "POST /api/v1/sinks/checkpoint",
     "GET /api/v1/events",  # for pages: it never ends, and live_figures has the same
 }
 

@@ -50,8 +50,12 @@ async def test_a_topic_into_a_queue_and_back(kafka: KafkaServer, broker: Broker,
     kafka.send(topic, [json.dumps({"n": 60})], keys=["u0"])
     code, told, errors = await ended(await bridge(broker, tmp_path, *there))  # it goes on, and only with that
     assert (code, told.get("messages")) == (0, 1), errors
-    anew = await bridge(broker, tmp_path, *there, "--checkpoint", str(tmp_path / "new"), "--group", "new")
-    assert (await ended(anew))[0] == 0  # all of it again, which the queue knows
+    anew = (*there, "--checkpoint", str(tmp_path / "new"), "--group", "new")
+    code, _, errors = await ended(await bridge(broker, tmp_path, *anew))
+    assert code == 1
+    assert "start_over" in errors or "--start-over" in errors
+    code, _, errors = await ended(await bridge(broker, tmp_path, *anew, "--start-over"))
+    assert code == 0, errors  # all of it again, which the queue knows
     async with AsyncQueen(broker.address) as queen:
         stored = await messages(queen, "orders", 61)
         assert sorted(message.data["n"] for message in stored) == list(range(61))

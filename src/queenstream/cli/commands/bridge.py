@@ -73,6 +73,9 @@ def bridge(
     checkpoint: Annotated[
         str | None, typer.Option(metavar="WHERE", help="Go on from here: a folder or postgresql://…")
     ] = None,
+    start_over: Annotated[
+        bool, typer.Option("--start-over", help="Begin with a new checkpoint, though the target was written.")
+    ] = False,
     url: Url = None,
     token: Token = None,
     context: ContextName = None,
@@ -88,6 +91,7 @@ def bridge(
     check_reachable(broker)
     options = RunOptions(
         checkpoint=checkpoint or str(_state_folder()),
+        start_over=start_over,
         until="caught_up" if once else "stopped",
         url=",".join(broker.urls),
         token=broker.token,

@@ -2,7 +2,7 @@
 
 Run by ``queen up --demo`` as a process of its own: ``python -m queenstream.cli.demo.run ADDRESS``. It speaks
 plain HTTP, so it is also the shortest example of the contract. What is unusual in it is planted
-(``demo_traffic``), for the pipeline beside it to find (``demo_pipeline``).
+(``traffic``), for the pipeline beside it to find (``pipeline``).
 """
 
 from __future__ import annotations

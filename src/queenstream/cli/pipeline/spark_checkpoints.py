@@ -88,18 +88,18 @@ def changes(plan: Plan, where: str, master: str | None, url: str | None) -> list
 
 def save(where: str, pipeline: str, to: Path) -> int:
     """Copy a checkpoint; gives its last batch."""
-    home = Path(where.removeprefix("file://")) / _module("homes").slug(pipeline)
+    home = Path(where.removeprefix("file://")) / _module("checkpoints.directory").slug(pipeline)
     batch: int = _module("maintenance.savepoint").save(home, to)
     return batch
 
 
 def _checkpoints() -> ModuleType:
-    return _module("checkpoints")
+    return _module("checkpoints.inspection")
 
 
 def _module(name: str) -> ModuleType:
     try:
-        return importlib.import_module(f"queenstream.spark.{name}")
+        return importlib.import_module(f"queenstream.engines.spark.{name}")
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"these checkpoints are Spark's, and {error.name} is missing; pip install 'queenstream[spark]'"

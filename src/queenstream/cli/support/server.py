@@ -183,11 +183,11 @@ class Demo:
     """Demo traffic and a pipeline on it: processes beside the broker, which end before it does."""
 
     def __init__(self, address: str, *, wanted: bool) -> None:
-        modules = ("demo", "demo_pipeline") if wanted else ()
+        modules = ("run", "pipeline") if wanted else ()
         # In sessions of their own: Ctrl-C reaches us alone, and Spark ends in order instead of all at once.
         self._processes = [
             subprocess.Popen(  # noqa: S603
-                [sys.executable, "-m", f"queenstream.cli.{module}", address], start_new_session=True
+                [sys.executable, "-m", f"queenstream.cli.demo.{module}", address], start_new_session=True
             )
             for module in modules
         ]
