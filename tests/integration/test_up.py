@@ -333,7 +333,7 @@ def _look(address: str, *, fridge: str, temperature: float) -> None:
     shown = httpx.get(f"{address}/api/v1/pipelines/demo.shop").json()
     assert (shown["engine"], shown["state"]) == ("spark", "running")
     assert {"join", "aggregate", "stateful"} <= {node["kind"] for node in shown["plan"]["nodes"]}
-    assert all("demo_pipeline.py" in node["where"] for node in shown["plan"]["nodes"])
+    assert all("demo/pipeline.py" in node["where"] for node in shown["plan"]["nodes"])
 
 
 def test_the_demo_says_that_there_is_no_java_and_runs_in_process() -> None:
