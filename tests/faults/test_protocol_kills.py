@@ -249,6 +249,7 @@ if LONG:  # it starts a cluster
         conf = {
             "spark.speculation": "true", "spark.speculation.quantile": "0.1",
             "spark.speculation.minTaskRuntime": "1s", "spark.speculation.multiplier": "1.1",
+            "spark.speculation.task.duration.threshold": "2s",  # also where a stage has one task
         }  # fmt: skip
         with Cluster(tmp_path, Path(sys.executable), apart=True) as cluster:
             job = Job(
