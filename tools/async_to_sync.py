@@ -4,8 +4,9 @@
     python tools/async_to_sync.py --check    write nothing; exit 1 and name the files that differ
 
 The client is written once, with ``async``. What differs by more than spelling (sockets, locks, threads)
-stands in ``_io.py``, by hand in both folders. The rest is translated token by token: names by ``NAMES``, text
-in strings and comments by ``TEXT``, what needs its surroundings by ``RULES``; then ruff tidies the result.
+stands in ``transport.py``, by hand in both folders. The rest is translated token by token: names by
+``NAMES``, text in strings and comments by ``TEXT``, what needs its surroundings by ``RULES``; then ruff tidies
+the result.
 
 >>> translate("async def one(queue: AsyncQueue) -> AsyncMessage:\\n    return await anext(queue)\\n")
 'def one(queue: Queue) -> Message:\\n    return next(queue)\\n'

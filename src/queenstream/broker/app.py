@@ -1,8 +1,8 @@
 """The broker: one process that serves HTTP and keeps all its state in PostgreSQL.
 
-The way of a message: ``http`` reads the request, ``Broker.handle`` finds the route and checks it,
-``routes/messages.py`` calls ``pushing``, ``popping`` or ``acking``, and those run one database function
-(``sql/functions``) for everything that waits together.
+The way of a message: ``http/server.py`` reads the request, ``Broker.handle`` finds the route and checks it,
+``api/messages.py`` calls ``push``, ``pop`` or ``ack`` of ``messaging``, and those run one database function
+(``storage/sql/functions``) for all requests that wait together.
 """
 
 from __future__ import annotations

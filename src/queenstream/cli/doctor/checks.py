@@ -1,6 +1,6 @@
 """What ``queen doctor`` checks: pure functions from facts to findings.
 
-``CHECKS`` is the list of them. ``facts.py`` names the facts, ``looking.py`` finds them out, ``expected.py``
+``CHECKS`` is the list of them. ``facts.py`` names the facts, ``probes.py`` finds them out, ``settings.py``
 has the table of PostgreSQL settings.
 
 >>> [finding] = examine(Facts(python=(3, 10, 1)), only="python")

@@ -1,4 +1,4 @@
-"""What ``queen doctor`` looks at: the facts about an installation. ``looking.py`` finds them out.
+"""What ``queen doctor`` looks at: the facts about an installation. ``probes.py`` finds them out.
 
 A fact that could not be found out is ``Missing``, with the reason; ``known`` gives it or raises.
 

@@ -1,4 +1,7 @@
-"""Connections, tasks and waiting, on asyncio. ``_sync/_io.py`` has the same names on sockets and threads."""
+"""Connections, tasks and waiting, on asyncio.
+
+``_sync/transport.py`` has the same names on sockets and threads.
+"""
 
 from __future__ import annotations
 

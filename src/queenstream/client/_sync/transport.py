@@ -1,4 +1,4 @@
-"""Connections, threads and waiting. ``_async/_io.py`` has the same names on asyncio."""
+"""Connections, threads and waiting. ``_async/transport.py`` has the same names on asyncio."""
 
 from __future__ import annotations
 

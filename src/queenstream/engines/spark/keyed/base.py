@@ -1,6 +1,6 @@
 """What all steps with state have, seen from one key: records come, time comes, and in between it is text.
 
-A key's state (``Held``) is whatever a step keeps, made of what ``packing`` can write.
+A key's state (``Held``) is whatever a step keeps, made of what ``encoding`` can write.
 """
 
 from __future__ import annotations

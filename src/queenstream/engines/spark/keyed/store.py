@@ -1,6 +1,6 @@
 """The state of a key as Spark stores it: one text for the key, and pages of what grows with time.
 
-The text has the key, the timer that is set, and what the step keeps (``held``). Both are JSON (``packing``).
+The text has the key, the timer that is set, and what the step keeps (``held``). Both are JSON (``encoding``).
 """
 
 from __future__ import annotations
