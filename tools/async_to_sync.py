@@ -5,8 +5,8 @@
 
 The client is written once, with ``async``. What differs by more than spelling (sockets, locks, threads)
 stands in ``transport.py``, by hand in both folders. The rest is translated token by token: names by
-``NAMES``, text in strings and comments by ``TEXT``, what needs its surroundings by ``RULES``; then ruff tidies
-the result.
+``NAMES``, text in strings and comments by ``TEXT``, what needs its surroundings by ``RULES``; then ruff
+tidies the result.
 
 >>> translate("async def one(queue: AsyncQueue) -> AsyncMessage:\\n    return await anext(queue)\\n")
 'def one(queue: Queue) -> Message:\\n    return next(queue)\\n'
